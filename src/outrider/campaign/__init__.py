@@ -1,0 +1,1 @@
+"""Measured cells: the plan, the store, and what the figures say."""

@@ -1,0 +1,12 @@
+"""Versioned prompt sets, and readers for prompt files that the user brings.
+
+>>> from outrider.load.workloads import load_workload
+>>> chat = load_workload("chat", seed=7, count=8)
+>>> chat.prompts[0].messages[-1]["role"]
+'user'
+"""
+
+from outrider.load.workloads.catalogue import load_workload, workload_names
+from outrider.load.workloads.prompt import Message, Prompt, Workload
+
+__all__ = ["Message", "Prompt", "Workload", "load_workload", "workload_names"]
