@@ -7,6 +7,7 @@ names. It turns them into the types below; nothing else in Outrider names an eng
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class SpecCounters:
         """Acceptance at i given that i-1 was accepted; stops at the first position never reached."""
         chain = (self.drafts, *self.accepted_per_pos)
         out: list[float] = []
-        for before, here in zip(chain, chain[1:], strict=False):
+        for before, here in pairwise(chain):
             if before <= 0:
                 break
             out.append(here / before)

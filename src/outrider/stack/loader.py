@@ -32,7 +32,7 @@ class _Document:
         return self.lines.get(loc, 1)
 
 
-def _plain(node: yaml.Node, loc: Loc, lines: dict[Loc, int], source: str) -> Any:  # noqa: ANN401 - YAML is untyped
+def _plain(node: yaml.Node, loc: Loc, lines: dict[Loc, int], source: str) -> Any:
     lines.setdefault(loc, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         out: dict[Any, Any] = {}
@@ -52,7 +52,7 @@ def _plain(node: yaml.Node, loc: Loc, lines: dict[Loc, int], source: str) -> Any
     return _scalar(node)
 
 
-def _scalar(node: yaml.Node) -> Any:  # noqa: ANN401 - YAML is untyped
+def _scalar(node: yaml.Node) -> Any:
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node)
@@ -78,7 +78,7 @@ def _parse(text: str, source: str) -> _Document:
     return _Document(_plain(root, (), lines, source), lines)
 
 
-def _models_in(annotation: Any) -> list[Any]:  # noqa: ANN401 - annotations are arbitrary objects
+def _models_in(annotation: Any) -> list[Any]:
     """Strip Annotated, Optional and unions from an annotation."""
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -111,7 +111,6 @@ def _fields_at(loc: Loc) -> list[str]:
 
 def _explain(error: dict[str, Any], document: _Document, source: str) -> str:
     loc: Loc = tuple(error["loc"])
-    # A union of scalar types reports one error a member, each with the member's name as last part.
     where = f"{source}:{document.line_of(loc)}"
     field = ".".join(str(p) for p in loc) or "the stack"
     if error["type"] == "extra_forbidden":

@@ -5,18 +5,38 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from outrider.errors import StackError
+from outrider.stack.names import did_you_mean
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=48)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 FlagName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-FlagValue = bool | int | float | str | list[int | float | str] | dict[str, object]
+
+
+def _is_flag_value(value: object) -> object:
+    if isinstance(value, bool | int | float | str | dict):
+        return value
+    if isinstance(value, list) and all(isinstance(v, int | float | str) for v in value):
+        return value
+    msg = "a flag is true, false, a number, a text, a list of these, or a mapping (passed as JSON)"
+    raise ValueError(msg)
+
+
+FlagValue = Annotated[Any, AfterValidator(_is_flag_value)]
 
 Method = Literal[
     "ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3", "mtp", "dflash", "dspark", "custom_class"
@@ -247,8 +267,6 @@ class Stack(_Strict):
         Raises:
             StackError: the stack has none of that name; says which there are and the nearest one.
         """
-        from outrider.stack.names import did_you_mean
-
         if name not in self.variants:
             raise StackError(
                 f"stack {self.name} has no variant {name!r}{did_you_mean(name, self.variants)}",

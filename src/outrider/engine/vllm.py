@@ -1,0 +1,267 @@
+"""vLLM: argv, environment, start-up log and metrics.
+
+Facts were read from vLLM 0.32.0 (CPU build) and 0.33.0; where an older name is still met in the field it is
+listed with the version that dropped it. No other module names a vLLM flag or metric.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outrider.engine import vllm_metrics
+from outrider.engine.base import Launch, StartupFacts
+from outrider.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from outrider.engine.base import EngineScrape
+    from outrider.stack.schema import Speculation, Stack, Variant
+
+# Log lines that a start passes, in order, and the share of the start that lies behind each one.
+_PROGRESS: tuple[tuple[str, float], ...] = (
+    (r"non-default args", 0.10),
+    (r"Resolved architecture", 0.25),
+    (r"Initializing a V1 LLM engine", 0.40),
+    (r"Starting to load model", 0.55),
+    (r"Loading weights took", 0.70),
+    (r"KV cache size", 0.85),
+    (r"init engine .* took", 0.93),
+    (r"Starting vLLM server", 0.99),
+)
+# Settings that the schema types; the same flag in `flags` would be written twice.
+_TYPED_FLAGS: Mapping[str, str] = {
+    "model": "target.model",
+    "revision": "target.revision",
+    "served-model-name": "target.served_name",
+    "dtype": "target.dtype",
+    "max-model-len": "target.max_model_len",
+    "trust-remote-code": "target.trust_remote_code",
+    "tensor-parallel-size": "parallel.tensor",
+    "pipeline-parallel-size": "parallel.pipeline",
+    "data-parallel-size": "parallel.data",
+    "enable-expert-parallel": "parallel.expert",
+    "gpu-memory-utilization": "memory.gpu_utilization",
+    "kv-cache-dtype": "memory.kv_cache_dtype",
+    "max-num-seqs": "memory.max_num_seqs",
+    "speculative-config": "variants.*.speculation",
+    "host": "the runtime",
+    "port": "the runtime",
+    "api-key": "the runtime (a secret file, never argv)",
+}
+# rejection_sample_method values that keep the target's distribution.
+_LOSSLESS_REJECTION = frozenset({"standard", "block"})
+
+
+class VllmAdapter:
+    """Facts about vLLM."""
+
+    name = "vllm"
+
+    def launch(
+        self,
+        stack: Stack,
+        variant: str,
+        *,
+        host: str,
+        port: int,
+        model_dir: Path | None,
+        drafter_dir: Path | None,
+    ) -> Launch:
+        """Render how to start a variant.
+
+        Args:
+            stack: the stack.
+            variant: name of one of its variants.
+            host: address to listen on.
+            port: TCP port to listen on.
+            model_dir: local files of the target; None names the repository and its revision instead.
+            drafter_dir: local files of the drafter, likewise.
+
+        Raises:
+            StackError: no such variant; a flag that the schema types; a lossy setting without `allow_lossy`.
+        """
+        chosen = stack.variant(variant)
+        self._refuse_doubled_flags(stack, variant, chosen)
+        if (lossy := self.lossy_settings(stack, variant)) and not stack.allow_lossy:
+            raise StackError(
+                f"variant {variant} changes the target's output distribution: {'; '.join(lossy)}",
+                evidence=f"stack {stack.name}, allow_lossy: false",
+                next_step="remove the setting, or opt in with `allow_lossy: true` (reports will be marked)",
+            )
+        argv = [
+            *_server_command(stack, model_dir),
+            *_server_flags(stack, host=host, port=port, local=model_dir is not None),
+        ]
+        for flag, value in {**stack.engine.flags, **chosen.flags}.items():
+            argv += _flag(flag, value)
+        spec = chosen.speculation
+        if spec is not None:
+            config = speculative_config(spec, drafter_dir)
+            argv += ["--speculative-config", json.dumps(config, separators=(",", ":"))]
+        offline = model_dir is not None and (spec is None or spec.drafter is None or drafter_dir is not None)
+        drafter_gb = spec.drafter.weight_gb if spec and spec.drafter else 0.0
+        return Launch(
+            argv=tuple(argv),
+            env=_environment(stack, chosen, offline=offline),
+            port=port,
+            health_path="/health",
+            metrics_path="/metrics",
+            weight_bytes=int((stack.target.weight_gb + drafter_gb) * 1e9),
+            progress=_PROGRESS,
+        )
+
+    def lossy_settings(self, stack: Stack, variant: str) -> list[str]:
+        """Settings of a variant that may change what the target would have answered."""
+        chosen = stack.variant(variant)
+        found: list[str] = []
+        if stack.memory.kv_cache_dtype != "auto":
+            found.append(f"memory.kv_cache_dtype {stack.memory.kv_cache_dtype} down-casts the KV cache")
+        flags = {**stack.engine.flags, **chosen.flags}
+        if "quantization" in flags:
+            found.append(f"flag quantization {flags['quantization']} re-quantises the weights at load")
+        if chosen.speculation:
+            rejection = str(chosen.speculation.options.get("rejection_sample_method", "standard"))
+            if rejection not in _LOSSLESS_REJECTION:
+                found.append(f"rejection_sample_method {rejection} accepts tokens that the target would not emit")
+        return found
+
+    def startup_facts(self, log_lines: Iterable[str]) -> StartupFacts:
+        """Read what the engine chose for itself from its start-up log."""
+        found: dict[str, str] = {}
+        for line in log_lines:
+            for fact, pattern in _FACTS:
+                if fact not in found and (hit := pattern.search(line)):
+                    found[fact] = next(group for group in hit.groups() if group)
+        kv_tokens = found.get("kv_tokens")
+        graph = found.get("graph_mode")
+        return StartupFacts(
+            version=found.get("version"),
+            attention_backend=found.get("attention_backend"),
+            graph_mode="eager" if graph == "NONE" else graph,
+            model_runner=found["model_runner"].lower() if "model_runner" in found else None,
+            kv_tokens=int(kv_tokens.replace(",", "")) if kv_tokens else None,
+            spec_method=found.get("spec_method"),
+        )
+
+    def read_metrics(self, text: str) -> EngineScrape:
+        """Read one Prometheus exposition of vLLM.
+
+        Raises:
+            EngineError: the text is no exposition, or none of vLLM's.
+        """
+        return vllm_metrics.read(text)
+
+    def _refuse_doubled_flags(self, stack: Stack, variant: str, chosen: Variant) -> None:
+        for where, flags in (("engine.flags", stack.engine.flags), (f"variants.{variant}.flags", chosen.flags)):
+            for flag in flags:
+                if flag in _TYPED_FLAGS:
+                    raise StackError(
+                        f"{where}.{flag} is written through {_TYPED_FLAGS[flag]}",
+                        evidence=f"stack {stack.name}",
+                        next_step=f"remove the flag and set {_TYPED_FLAGS[flag]}",
+                    )
+
+
+_FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("version", re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)")),
+    ("attention_backend", re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z0-9_]+) attention backend")),
+    ("attention_backend", re.compile(r"[Uu]sing ([A-Z0-9_]*MLA[A-Z0-9_]*) (?:attention )?backend")),
+    ("graph_mode", re.compile(r"'cudagraph_mode': <CUDAGraphMode\.([A-Z_]+)")),
+    ("model_runner", re.compile(r"Using (V2) Model Runner|using the (V1) model runner")),
+    ("kv_tokens", re.compile(r"KV cache size: ([\d,]+) tokens")),
+    ("spec_method", re.compile(r"speculative_config=SpeculativeConfig\(method='([^']+)'")),
+)
+
+
+def engine_python() -> str:
+    """Interpreter that has the engine: `OUTRIDER_ENGINE_PYTHON`, else the one that runs Outrider."""
+    return os.environ.get("OUTRIDER_ENGINE_PYTHON") or sys.executable
+
+
+def speculative_config(spec: Speculation, drafter_dir: Path | None) -> dict[str, object]:
+    """The engine's SpeculativeConfig (fields as of 0.32/0.33, which forbid unknown ones)."""
+    config: dict[str, object] = {"method": spec.method, "num_speculative_tokens": spec.k}
+    if spec.drafter is not None:
+        if drafter_dir is not None:
+            config["model"] = str(drafter_dir)
+        else:
+            config["model"] = spec.drafter.model
+            if spec.drafter.revision:
+                config["revision"] = spec.drafter.revision
+    if spec.schedule:
+        config["num_speculative_tokens_per_batch_size"] = [list(band) for band in spec.schedule]
+    if spec.lookup_min:
+        config["prompt_lookup_min"] = spec.lookup_min
+    if spec.lookup_max:
+        config["prompt_lookup_max"] = spec.lookup_max
+    return config | dict(spec.options)
+
+
+def _server_command(stack: Stack, model_dir: Path | None) -> list[str]:
+    model = str(model_dir) if model_dir else stack.target.model
+    if stack.engine.build == "cpu":
+        # The CPU rebuild's `vllm` script looks for a distribution named vllm and dies; the module works.
+        return [engine_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    return ["vllm", "serve", model]
+
+
+def _server_flags(stack: Stack, *, host: str, port: int, local: bool) -> list[str]:
+    target, parallel, memory = stack.target, stack.parallel, stack.memory
+    flags: dict[str, object] = {"host": host, "port": port, "served-model-name": target.served_name}
+    if target.revision and not local:
+        flags["revision"] = target.revision
+        if target.trust_remote_code:
+            flags |= {"code-revision": target.revision, "tokenizer-revision": target.revision}
+    if target.trust_remote_code:
+        flags["trust-remote-code"] = True
+    flags |= {"dtype": target.dtype, "max-model-len": target.max_model_len}
+    for flag, size in (("tensor", parallel.tensor), ("pipeline", parallel.pipeline), ("data", parallel.data)):
+        if size > 1:
+            flags[f"{flag}-parallel-size"] = size
+    if parallel.expert:
+        flags["enable-expert-parallel"] = True
+    if memory.gpu_utilization is not None:
+        flags["gpu-memory-utilization"] = memory.gpu_utilization
+    if memory.kv_cache_dtype != "auto":
+        flags["kv-cache-dtype"] = memory.kv_cache_dtype
+    if memory.max_num_seqs is not None:
+        flags["max-num-seqs"] = memory.max_num_seqs
+    return [word for flag, value in flags.items() for word in _flag(flag, value)]
+
+
+def _flag(name: str, value: object) -> list[str]:
+    if value is True:
+        return [f"--{name}"]
+    if value is False:
+        return [f"--no-{name}"]
+    if isinstance(value, dict):
+        return [f"--{name}", json.dumps(value, separators=(",", ":"))]
+    if isinstance(value, list | tuple):
+        return [f"--{name}", *map(str, value)]
+    return [f"--{name}", str(value)]
+
+
+def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, str]:
+    env = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    if offline:
+        env["HF_HUB_OFFLINE"] = "1"
+    if stack.engine.build == "cpu":
+        env |= _cpu_environment(stack)
+    return env | stack.node.env | stack.env | variant.env
+
+
+def _cpu_environment(stack: Stack) -> dict[str, str]:
+    env: dict[str, str] = {}
+    if stack.memory.cpu_kv_gib is not None:
+        env["VLLM_CPU_KVCACHE_SPACE"] = str(stack.memory.cpu_kv_gib)
+    # Without Intel's OpenMP preloaded, speculation on CPU loses its gain (vllm/v1/worker/cpu_worker.py warns).
+    openmp = Path(engine_python()).parent.parent / "lib" / "libiomp5.so"
+    if openmp.is_file():
+        env["LD_PRELOAD"] = str(openmp)
+    return env
