@@ -16,7 +16,7 @@ from outrider.load.workloads.prompt import Prompt, user
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SETS = ("chat", "code", "edit")
+SETS = ("chat", "code", "edit", "extraction", "json", "reasoning")
 
 
 def read_set(name: str) -> dict[str, Any]:
