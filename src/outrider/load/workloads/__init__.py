@@ -7,6 +7,7 @@
 """
 
 from outrider.load.workloads.catalogue import load_workload, workload_names
+from outrider.load.workloads.files import load_prompts_file
 from outrider.load.workloads.prompt import Message, Prompt, Workload
 
-__all__ = ["Message", "Prompt", "Workload", "load_workload", "workload_names"]
+__all__ = ["Message", "Prompt", "Workload", "load_prompts_file", "load_workload", "workload_names"]

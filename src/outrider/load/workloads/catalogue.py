@@ -5,13 +5,17 @@ from __future__ import annotations
 import difflib
 
 from outrider.errors import LoadError
-from outrider.load.workloads.prompt import Workload, assemble
+from outrider.load.workloads.conversations import conversation_prompts
+from outrider.load.workloads.long_context import LISTED, long_prompts, target_tokens
+from outrider.load.workloads.prompt import Workload, assemble, check_count, digest_of
 from outrider.load.workloads.written import SETS, read_set, written_prompts
+
+MOST_LONG_PROMPTS = 4096
 
 
 def workload_names() -> tuple[str, ...]:
-    """Every name that `load_workload` takes."""
-    return tuple(sorted(SETS))
+    """The names that `load_workload` takes; beside the listed lengths, any `long-<n>k` up to 999k works."""
+    return (*sorted((*SETS, "multiturn")), *LISTED)
 
 
 def load_workload(name: str, *, seed: int = 0, count: int | None = None) -> Workload:
@@ -25,14 +29,26 @@ def load_workload(name: str, *, seed: int = 0, count: int | None = None) -> Work
     Raises:
         LoadError: unknown name, or more prompts asked than the set has.
     """
-    if name in SETS:
+    tokens = target_tokens(name)
+    if tokens is not None:
+        return _long(name, tokens, seed=seed, count=count)
+    if name in SETS or name == "multiturn":
         data = read_set(name)
-        return assemble(
-            name, data["version"], data["description"], written_prompts(name, data), seed=seed, count=count
-        )
+        prompts = conversation_prompts(data) if name == "multiturn" else written_prompts(name, data)
+        return assemble(name, data["version"], data["description"], prompts, seed=seed, count=count)
     close = difflib.get_close_matches(name, workload_names(), n=1)
     raise LoadError(
         f"there is no workload {name!r}",
         evidence=f"known: {', '.join(workload_names())}",
         next_step=f"did you mean {close[0]!r}?" if close else "take one of these, or load a file of prompts",
+    )
+
+
+def _long(name: str, tokens: int, *, seed: int, count: int | None) -> Workload:
+    """Long prompts are drawn, not stored, so `count` may exceed the usual 64."""
+    data = read_set("long")
+    check_count(name, count, MOST_LONG_PROMPTS)
+    prompts = tuple(long_prompts(name, data, tokens, seed=seed, count=count or data["prompts"]))
+    return Workload(
+        name, data["version"], digest_of(prompts), data["description"].format(tokens=f"{tokens:,}"), prompts
     )

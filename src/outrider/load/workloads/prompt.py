@@ -98,16 +98,21 @@ def assemble(
     The shuffle comes before the cut, so a smaller `count` with the same seed is a prefix of a larger one.
 
     Raises:
-        LoadError: `count` is not in 1..len(prompts). A set is never padded with repeats: a repeated prompt
+        LoadError: `count` is not in 1..len(prompts), or there are no prompts. A set is never padded with repeats: a repeated prompt
             would be answered from the prefix cache and make the cell look faster than it is.
     """
     pool = sorted(prompts, key=lambda p: p.id)
-    if count is not None and not 1 <= count <= len(pool):
-        raise LoadError(
-            f"workload {name!r} cannot give {count} prompts",
-            evidence=f"it has {len(pool)} distinct prompts",
-            next_step=f"ask for 1 to {len(pool)}, or leave count out and cycle over the set",
-        )
+    check_count(name, count, len(pool))
     random.Random(f"{name}/{version}/{seed}").shuffle(pool)  # noqa: S311 - order, not secrets
     chosen = tuple(pool[:count])
     return Workload(name, version, digest_of(chosen), description, chosen)
+
+
+def check_count(name: str, count: int | None, available: int) -> None:
+    """Refuse a `count` outside 1..available (None is the whole set)."""
+    if count is not None and not 1 <= count <= available:
+        raise LoadError(
+            f"workload {name!r} cannot give {count} prompts",
+            evidence=f"it has {available} distinct prompts",
+            next_step=f"ask for 1 to {available}, or leave count out and cycle over the set",
+        )
