@@ -1,0 +1,209 @@
+"""One load test in the load process: hands out requests, keeps the window, records what comes back."""
+
+from __future__ import annotations
+
+import resource
+from time import perf_counter, time
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.event import Event
+
+from outrider.load.client import Exchange, StreamClient
+from outrider.load.histogram import Sketch
+from outrider.load.outcome import Outcome
+from outrider.load.prompts import request_body
+from outrider.load.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outrider.load.engine_window import EngineWatch
+    from outrider.load.plan import LoadPlan
+    from outrider.load.recorder import Recorder
+    from outrider.load.result import Phase
+    from outrider.load.workloads import Prompt
+
+_PROBE_S = 0.02
+
+
+class LoadSession:
+    """Shared by all users of one test.
+
+    Args:
+        plan: what to do.
+        prompts: in sending order.
+        client: sends requests.
+        recorder: takes in finished requests.
+        watch: reads the engine's metrics; None without an engine.
+        report: called with each finished request and its phase (Locust events, exporter).
+
+    Attributes:
+        window: phases.
+        gave_up: every request failed, so the test was ended early.
+        tokens_in_window: output tokens that arrived in the window.
+        cpu_s: CPU time of this process in the window.
+        opened_unix: wall-clock time at which the window opened.
+        lag: how late the event loop woke a sleeper, in the window.
+        started_at: time of the first request of any phase.
+        sent: requests of all phases.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a test, each once
+        self,
+        plan: LoadPlan,
+        prompts: tuple[Prompt, ...],
+        client: StreamClient,
+        recorder: Recorder,
+        watch: EngineWatch | None,
+        report: Callable[[Exchange, Phase], None],
+    ) -> None:
+        self.plan = plan
+        self.window = Window(plan.warmup, plan.requests, plan.duration_s)
+        self.client, self.recorder = client, recorder
+        self.gave_up = False
+        self.tokens_in_window = 0
+        self.cpu_s = 0.0
+        self.opened_unix: float | None = None
+        self.lag = Sketch()
+        self.started_at: float | None = None
+        self.sent = 0
+        self._prompts = prompts
+        self._bodies: dict[int, bytes] = {}
+        self._watch = watch
+        self._report = report
+        self._open = Event()
+        self._opening = False
+        self._done = Event()
+        self._closing = False
+        self._warmups = 0
+        self._measured = 0
+        self._busy_s = 0.0  # integral of requests in flight over the window
+        self._busy_mark = 0.0
+
+    def turn(self, due_at: float | None = None, *, scheduled: bool = False) -> Exchange:
+        """Send one request and read its answer; called by a user, which this blocks.
+
+        Args:
+            due_at: schedule (open loop) or end of the user's previous request (closed loop).
+            scheduled: `due_at` is a schedule.
+        """
+        if not self._open.is_set() and self.window.opens_next:
+            self.open()
+        phase = self.window.admit(perf_counter())
+        number, index = self._number(phase), self.sent
+        self.sent += 1
+        prompt, body = self._request(number)
+        exchange = Exchange()
+        now = perf_counter()
+        if self.started_at is None:
+            self.started_at = now
+        if phase == "measured" and self.window.opened_at is None:
+            self._mark_open(now)
+        self._account(now)
+        try:
+            self.client.request(body, exchange)
+        finally:
+            self._account(perf_counter(), after=1)
+            self.recorder.add(
+                index, exchange, prompt, phase, scheduled_at=due_at if scheduled else None, due_at=due_at
+            )
+            self.window.end(phase, exchange.ended_at)
+            self._report(exchange, phase)
+        self._check_end()
+        return exchange
+
+    def open(self) -> None:
+        """Read the engine's counters before the first measured request; others wait for that."""
+        if self._opening:
+            self._open.wait()
+            return
+        self._opening = True
+        if self._watch is not None:
+            self._watch.open()
+        self._open.set()
+
+    def _mark_open(self, now: float) -> None:
+        self.window.open(now)
+        self.opened_unix = time()
+        self.recorder.open(now)
+        self.lag = Sketch()
+        self._busy_mark = now
+        self.tokens_in_window = -self.client.meter.tokens
+        self.cpu_s = -_cpu_s()
+
+    def _account(self, now: float, after: int = 0) -> None:
+        """Add what was in flight since the last change."""
+        if self.window.opened_at is None or self._closing:
+            return
+        self._busy_s += (self.client.meter.in_flight + after) * (now - self._busy_mark)
+        self._busy_mark = now
+
+    def _check_end(self) -> None:
+        if self._closing:
+            return
+        hopeless = self.recorder.succeeded == 0 and self.recorder.failed >= 5 + 2 * (self.plan.concurrency or 5)
+        if hopeless and not self.window.closed(perf_counter()):
+            self.gave_up = True
+        elif not self.window.closed(perf_counter()):
+            return
+        self.close()
+
+    def close(self) -> None:
+        """The window is over: take the closing figures and let the main greenlet go on."""
+        if self._closing:
+            return
+        self._account(perf_counter())
+        self._closing = True
+        if self.window.opened_at is not None:
+            self.tokens_in_window += self.client.meter.tokens
+            self.cpu_s += _cpu_s()
+            if self._watch is not None:
+                self._watch.close()
+        self._done.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the window's end; also closes a window whose duration is over and that has nothing left."""
+        if self._done.wait(timeout_s):
+            return True
+        self._check_end()
+        return self._done.is_set()
+
+    @property
+    def mean_in_flight(self) -> float:
+        """Mean requests in flight over the window."""
+        return self._busy_s / self.window.length_s if self.window.length_s > 0 else 0.0
+
+    def probe_lag(self) -> None:
+        """Measure the event loop's lag, for ever; run it in its own greenlet."""
+        while True:
+            before = perf_counter()
+            gevent.sleep(_PROBE_S)
+            if not self._closing:
+                self.lag.add(perf_counter() - before - _PROBE_S)
+
+    def pause_after(self, exchange: Exchange, failures: int) -> None:
+        """Hold a closed-loop user back after a request that failed at once, so that it does not spin."""
+        if exchange.outcome is not Outcome.CANCELLED:
+            gevent.sleep(min(0.01 * 2**failures, 1.0))
+
+    def _number(self, phase: Phase) -> int:
+        """Which prompt: measured requests from the front, warm-up from the back, so that it warms no cache."""
+        if phase == "warmup":
+            self._warmups += 1
+            return -self._warmups
+        self._measured += 1
+        return self._measured - 1
+
+    def _request(self, number: int) -> tuple[Prompt, bytes]:
+        place = number % len(self._prompts)
+        prompt = self._prompts[place]
+        body = self._bodies.get(place)
+        if body is None:
+            body = self._bodies[place] = request_body(self.plan, prompt)
+        return prompt, body
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
