@@ -42,10 +42,9 @@ def prepare(stack: Stack, on_stage: Callable[[str, float], None] = lambda _text,
     Raises:
         ModelError: they cannot be had, or cannot be made intact.
     """
-    source = stack.target.source
-    if source is None:
-        return _in_store(stack.target.model)
-    directory = cache_root() / "models" / f"{stack.target.served_name}-{source.converted_sha256[:12]}"
+    source, directory = stack.target.source, _target_dir(stack)
+    if source is None or directory is None:
+        return directory
     if directory.is_dir():
         faults = _faults(directory)
         if not faults:
@@ -65,6 +64,23 @@ def locate(stack: Stack, variant: str) -> Located:
     speculation = stack.variant(variant).speculation
     drafter = speculation.drafter if speculation else None
     return Located(prepare(stack), _drafter_dir(drafter) if drafter else None)
+
+
+def expected(stack: Stack, variant: str) -> Located:
+    """Where a variant's files are or will be; looks at nothing, makes nothing."""
+    speculation = stack.variant(variant).speculation
+    drafter = speculation.drafter if speculation else None
+    drafter_dir = None
+    if drafter:
+        drafter_dir = _PROJECT / drafter.model if drafter.is_local else _in_store(drafter.model)
+    return Located(_target_dir(stack), drafter_dir)
+
+
+def _target_dir(stack: Stack) -> Path | None:
+    source = stack.target.source
+    if source is None:
+        return _in_store(stack.target.model)
+    return cache_root() / "models" / f"{stack.target.served_name}-{source.converted_sha256[:12]}"
 
 
 def _faults(directory: Path) -> list[str]:

@@ -1,0 +1,36 @@
+# Outrider's front door. Every target calls the CLI, docker or ansible; logic lives in Python.
+PYTHON ?= python3
+STACK ?= smollm2-cpu
+RUN ?= demo
+VENV := .venv
+OUTRIDER := $(VENV)/bin/outrider
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test lint types lock clean
+
+help: ## Show this help
+	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+env: ## Make or refresh .venv from the locks (nothing else is needed but Python >= 3.11)
+	@$(PYTHON) tools/setup_env.py --venv $(VENV)
+
+demo: env ## Serve, load, measure and report the embedded default: a real model on a real engine
+	@$(OUTRIDER) fetch smollm2-cpu
+	@$(OUTRIDER) campaign smollm2-cpu --run $(RUN) --tolerant
+
+test: env ## Run the tests; the slow ones start the real engine
+	@$(VENV)/bin/python -m pytest
+
+lint: env ## Check style
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+types: env ## Check types
+	@$(VENV)/bin/mypy
+
+lock: ## Compile requirements/*.lock (needs uv)
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra dev \
+	  pyproject.toml -o requirements/dev.lock
+
+clean: ## Remove what the tools here left behind, results excepted
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

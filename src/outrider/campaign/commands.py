@@ -1,0 +1,169 @@
+"""`outrider campaign` and `outrider report`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from outrider.campaign.compare import Point, compare
+from outrider.campaign.plan import CampaignPlan
+from outrider.campaign.run import run_campaign
+from outrider.campaign.stats import DriftReport, drift
+from outrider.campaign.store import RunStore
+from outrider.campaign.view import CampaignView, choices_text, points_table
+from outrider.decide import choose
+from outrider.errors import CampaignError
+from outrider.report import write_report
+from outrider.runtime.local import LocalRuntime
+from outrider.runtime.signals import unwinding_on_signals
+from outrider.stack import Stack, find_stack
+from outrider.state import results_dir, state_dir
+
+if TYPE_CHECKING:
+    from outrider.campaign.cell import Cell
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def campaign_command(
+    stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")],
+    run: Annotated[
+        str | None, typer.Option(help="Name of the run; an existing one is resumed. Default: stack and date.")
+    ] = None,
+    variants: Annotated[list[str] | None, typer.Option("--variant", help="Only these; may be repeated.")] = None,
+    workloads: Annotated[list[str] | None, typer.Option("--workload", help="Only these; may be repeated.")] = None,
+    concurrency: Annotated[
+        list[int] | None, typer.Option("--concurrency", min=1, help="Only these; may be repeated.")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="How often the grid is measured.")] = None,
+    requests: Annotated[int | None, typer.Option(min=2, help="Measured requests a cell at one user.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=2, help="Output limit of each request.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all prompt orders.")] = 0,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Serve each variant, load it, measure it, and report. Resumes a run of the same name."""
+    chosen = find_stack(stack)
+    plan = CampaignPlan.for_stack(
+        chosen,
+        variants=variants or (),
+        workloads=workloads or (),
+        concurrency=concurrency or (),
+        repeats=repeats,
+        requests=requests,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    console = Console(stderr=json_to == "-", highlight=False)
+    if plan_only:
+        _print_plan(plan, console, json_to)
+        return
+    store = RunStore(_run_directory(run or f"{chosen.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", must_exist=False))
+    console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
+    with unwinding_on_signals(), CampaignView(console) as view:
+        run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view)
+    raise typer.Exit(_conclude(chosen, store, console, json_to))
+
+
+def report_command(
+    run: Annotated[str, typer.Argument(help="Name or directory of a run.")],
+    stack: Annotated[str | None, typer.Option(help="The stack's file, if it is not a shipped one.")] = None,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Print a run's table and write its report.html anew from what was measured."""
+    store = RunStore(_run_directory(run, must_exist=True))
+    plan_file = store.directory / "plan.json"
+    if not plan_file.is_file():
+        raise CampaignError(f"{store.directory} is no run", evidence="it has no plan.json", next_step="name a run")
+    plan = CampaignPlan.model_validate_json(plan_file.read_text(encoding="utf-8"))
+    chosen = find_stack(stack or plan.stack)
+    if chosen.digest() != plan.stack_digest:
+        raise CampaignError(
+            f"the run's cells belong to another state of stack {plan.stack}",
+            evidence=f"measured with {plan.stack_digest}, {chosen.name} is {chosen.digest()} now",
+            next_step="check out the stack as it was measured, or measure anew",
+        )
+    raise typer.Exit(_conclude(chosen, store, Console(stderr=json_to == "-", highlight=False), json_to))
+
+
+def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | None) -> int:
+    """Table, choices, report.html; the exit code: 1 if cells failed, 3 if some are in doubt, else 0."""
+    cells = store.cells()
+    points = compare(cells, store.requests())
+    console.print()
+    console.print(points_table(points, f"{stack.name}, run {store.directory.name}"))
+    console.print(choices_text(choose(points)))
+    moved = drift_of(cells)
+    if moved:
+        console.print(f"[{'yellow' if moved.drifted else 'dim'}]{moved.summary}[/]")
+    page = write_report(store.directory / "report.html", stack=stack, cells=cells, points=points, drift=moved)
+    console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
+    if json_to:
+        _write_json(cells, json_to)
+    failed = [cell for cell in cells if cell.status == "failed"]
+    for cell in failed:
+        console.print(f"[bold red]{cell.cell_id} failed[/]: {cell.error}", soft_wrap=True)
+    return 1 if failed else 3 if _in_doubt(points) else 0
+
+
+def drift_of(cells: list[Cell]) -> DriftReport | None:
+    """How baseline's repeats moved over the run; None if nothing was measured twice."""
+    groups: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for cell in cells:
+        if cell.variant == "baseline" and cell.load and cell.load.tpot_s.mean:
+            began = datetime.fromisoformat(cell.started_at).timestamp()
+            groups.setdefault((cell.workload, cell.concurrency), []).append((began, cell.load.tpot_s.mean))
+    repeated = [series for series in groups.values() if len(series) > 1]
+    return drift(repeated) if repeated else None
+
+
+def _in_doubt(points: list[Point]) -> bool:
+    return any(point.status in {"flagged", "invalid"} for point in points)
+
+
+def _run_directory(run: str, *, must_exist: bool) -> Path:
+    if "/" in run and Path(run).is_dir():
+        return Path(run)
+    if not _RUN_NAME.fullmatch(run):
+        raise CampaignError(
+            f"{run!r} is no name for a run", next_step="letters, digits, dot, dash and underscore, at most 80"
+        )
+    directory = results_dir() / run
+    if must_exist and not directory.is_dir():
+        known = sorted(p.name for p in results_dir().glob("*/")) if results_dir().is_dir() else []
+        raise CampaignError(
+            f"there is no run {run!r}", evidence=str(results_dir()), next_step=f"one of: {', '.join(known) or '-'}"
+        )
+    return directory
+
+
+def _print_plan(plan: CampaignPlan, console: Console, json_to: str | None) -> None:
+    keys = plan.cells()
+    how = "side by side" if plan.co_resident else "one at a time"
+    console.print(f"{len(keys)} cells; engines {how}: {', '.join(plan.variants)}")
+    for number, key in enumerate(keys, start=1):
+        console.print(f"{number:4}  {key.id}  {plan.requests_at(key.concurrency)} requests")
+    if json_to:
+        _write_text(plan.model_dump_json(indent=2), json_to)
+
+
+def _write_json(cells: list[Cell], json_to: str) -> None:
+    _write_text(json.dumps([cell.to_json() for cell in cells], indent=2), json_to)
+
+
+def _write_text(text: str, json_to: str) -> None:
+    if json_to == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        Path(json_to).write_text(text + "\n", encoding="utf-8")

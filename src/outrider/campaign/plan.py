@@ -1,0 +1,135 @@
+"""Which cells, in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from outrider.campaign.cell import CellKey
+from outrider.errors import CampaignError
+from outrider.load.workloads import workload_names
+from outrider.stack.names import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outrider.stack import Stack
+
+# Rounds that every user of a closed loop makes, so that a cell's figures are not those of its edges.
+_ROUNDS = 6
+
+
+class CampaignPlan(BaseModel):
+    """What is measured; kept beside the results, and compared when a run is resumed.
+
+    Attributes:
+        stack, stack_digest: what is served.
+        variants: in the order in which they are measured; `baseline` is always among them.
+        workloads, concurrency: the grid.
+        repeats: how often the whole grid is measured.
+        requests: measured requests a cell at concurrency 1.
+        max_tokens: output limit of each request.
+        co_resident: engines run side by side and cells alternate; else one engine at a time.
+        seed: of all prompt orders.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stack: str
+    stack_digest: str
+    variants: tuple[str, ...]
+    workloads: tuple[str, ...]
+    concurrency: tuple[int, ...] = Field(min_length=1)
+    repeats: int = Field(ge=1)
+    requests: int = Field(ge=1)
+    max_tokens: int = Field(ge=2)
+    co_resident: bool
+    seed: int = 0
+
+    @classmethod
+    def for_stack(
+        cls,
+        stack: Stack,
+        *,
+        variants: Sequence[str] = (),
+        workloads: Sequence[str] = (),
+        concurrency: Sequence[int] = (),
+        repeats: int | None = None,
+        requests: int | None = None,
+        max_tokens: int | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """The stack's own campaign, with whatever is given replacing its part.
+
+        Raises:
+            StackError: the stack has no such variant.
+            CampaignError: there is no such workload.
+        """
+        default = stack.campaign
+        chosen = list(dict.fromkeys(variants or default.variants or stack.variants))
+        for name in chosen:
+            stack.variant(name)
+        for name in workloads:
+            _check_workload(name)
+        return cls(
+            stack=stack.name,
+            stack_digest=stack.digest(),
+            variants=("baseline", *(v for v in chosen if v != "baseline")),
+            workloads=tuple(workloads) or default.workloads,
+            concurrency=tuple(sorted(set(concurrency or default.concurrency))),
+            repeats=repeats or default.repeats,
+            requests=requests or default.requests,
+            max_tokens=max_tokens or default.max_tokens,
+            co_resident=default.co_resident,
+            seed=seed,
+        )
+
+    def requests_at(self, concurrency: int) -> int:
+        """Measured requests of a cell: six rounds a user, or `requests` if that is more."""
+        return max(self.requests, _ROUNDS * concurrency)
+
+    def prompt_seed(self, key: CellKey) -> int:
+        """Prompt order of a cell: the same for all variants, another for each repeat and concurrency."""
+        return self.seed * 1_000_003 + key.repeat * 1009 + key.concurrency
+
+    def cells(self) -> list[CellKey]:
+        """All cells in the order of measuring.
+
+        Side by side, variants alternate within each point, and each point of a repeat begins with another
+        one, so that drift of the machine hits all alike. One engine at a time, each variant is started once
+        and measures its whole grid; baseline's first workload comes once more at the end, to show drift.
+        """
+        if self.co_resident:
+            return [
+                CellKey(variant=variant, workload=workload, concurrency=concurrency, repeat=repeat)
+                for repeat in range(self.repeats)
+                for workload in self.workloads
+                for concurrency in self.concurrency
+                for variant in _rotated(self.variants, repeat + self.concurrency.index(concurrency))
+            ]
+        grid = [
+            CellKey(variant=variant, workload=workload, concurrency=concurrency, repeat=repeat)
+            for variant in self.variants
+            for repeat in range(self.repeats)
+            for workload in self.workloads
+            for concurrency in self.concurrency
+        ]
+        drift = [
+            CellKey(variant="baseline", workload=self.workloads[0], concurrency=c, repeat=self.repeats)
+            for c in self.concurrency
+        ]
+        return grid + (drift if len(self.variants) > 1 else [])
+
+
+def _rotated(names: tuple[str, ...], by: int) -> tuple[str, ...]:
+    by %= len(names)
+    return names[by:] + names[:by]
+
+
+def _check_workload(name: str) -> None:
+    known = workload_names()
+    if name not in known:
+        raise CampaignError(
+            f"there is no workload {name!r}{did_you_mean(name, known)}", next_step=f"one of: {', '.join(known)}"
+        )

@@ -1,0 +1,243 @@
+"""Measures the cells of a plan and keeps them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from outrider.campaign import provenance
+from outrider.campaign.cell import Cell, CellKey, Provenance
+from outrider.campaign.engines import Engines, Served
+from outrider.campaign.plan import CampaignPlan
+from outrider.errors import CampaignError, EngineError, LoadError
+from outrider.load import LoadPlan, run_load
+from outrider.load.plan import Closed, Labels
+from outrider.load.workloads import load_workload
+
+if TYPE_CHECKING:
+    from outrider.campaign.store import RunStore
+    from outrider.load.result import LoadOutcome, RequestRecord
+    from outrider.load.result import Progress as LoadProgress
+    from outrider.runtime.base import Progress as StartProgress
+    from outrider.runtime.base import Runtime
+    from outrider.stack import Stack
+
+
+class Watcher(Protocol):
+    """Whoever shows a campaign's progress."""
+
+    def begins(self, keys: list[CellKey], done: int) -> None:
+        """Cells that are left to measure, and how many were measured before."""
+
+    def engine_starts(self, variant: str, progress: StartProgress) -> None:
+        """An engine is starting; called about once a second."""
+
+    def engine_ready(self, variant: str) -> None:
+        """An engine answers."""
+
+    def cell_begins(self, key: CellKey, requests: int) -> None:
+        """A cell's load is about to start."""
+
+    def cell_progress(self, _key: CellKey, progress: LoadProgress) -> None:
+        """A cell's load goes on."""
+
+    def cell_ends(self, cell: Cell) -> None:
+        """A cell has been kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignOutcome:
+    """What a campaign came to.
+
+    Attributes:
+        measured: cells with a result in this call.
+        failed: cells without one, with the reason.
+        reused: cells that an earlier call had measured.
+    """
+
+    measured: tuple[Cell, ...]
+    failed: tuple[Cell, ...]
+    reused: int
+
+
+def run_campaign(
+    stack: Stack, plan: CampaignPlan, store: RunStore, runtime: Runtime, watcher: Watcher
+) -> CampaignOutcome:
+    """Measure what is left of a plan.
+
+    Cells that an earlier call finished are not measured again; failed ones are. An engine that dies fails
+    its cell and is started once more; the campaign goes on with the other cells either way.
+
+    Raises:
+        CampaignError: the store holds another plan's results, or the disk refused a result.
+        StackError, ModelError: the stack cannot be served as it is.
+    """
+    _keep_plan(plan, store)
+    done = store.done()
+    left = [key for key in plan.cells() if key not in done]
+    watcher.begins(left, len(plan.cells()) - len(left))
+    measured: list[Cell] = []
+    failed: list[Cell] = []
+    try:
+        if left:
+            with Engines(
+                stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts
+            ) as engines:
+                runner = _Runner(stack, plan, store, engines, watcher)
+                unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
+                for key in left:
+                    cell = runner.measure(key, unstarted.get(key.variant))
+                    (failed if cell.status == "failed" else measured).append(cell)
+    finally:
+        _keep_logs(stack, runtime, store)
+        store.merge_requests()
+    return CampaignOutcome(tuple(measured), tuple(failed), len(plan.cells()) - len(left))
+
+
+class _Runner:
+    """Measures one cell at a time against engines that are kept up."""
+
+    def __init__(
+        self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher
+    ) -> None:
+        self._stack = stack
+        self._plan = plan
+        self._store = store
+        self._engines = engines
+        self._watcher = watcher
+        gpus, driver = provenance.gpu_facts()
+        self._circumstances: dict[str, Any] = {
+            "outrider": provenance.outrider_facts(),
+            "host": provenance.host_facts(),
+            "gpus": gpus,
+            "driver": driver,
+        }
+
+    def measure(self, key: CellKey, unstarted: EngineError | None) -> Cell:
+        began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        served: Served | None = None
+        outcome: LoadOutcome | None = None
+        error: Exception | None = unstarted
+        if error is None:
+            try:
+                served = self._engines.get(key.variant)
+                self._watcher.engine_ready(key.variant)
+                self._watcher.cell_begins(key, self._plan.requests_at(key.concurrency))
+                outcome = run_load(
+                    self._load_plan(key, served.running.url),
+                    on_progress=lambda progress: self._watcher.cell_progress(key, progress),
+                )
+                # A dead engine explains whatever the client saw, and its figures are no measurement.
+                error = self._engines.death(key.variant)
+            except (EngineError, LoadError) as caught:
+                error = self._engines.death(key.variant) or caught
+        cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)
+        records: list[RequestRecord] = outcome.records if outcome and not error else []
+        self._store.append(cell, records)
+        self._watcher.cell_ends(cell)
+        return cell
+
+    def _load_plan(self, key: CellKey, url: str) -> LoadPlan:
+        speculation = self._stack.variant(key.variant).speculation
+        # Under a schedule, k may be 0 at this batch: then no draft is no fault.
+        expects_drafts = None if speculation and speculation.schedule else speculation is not None
+        return LoadPlan(
+            url=url,
+            model=self._stack.target.served_name,
+            workload=key.workload,
+            prompt_seed=self._plan.prompt_seed(key),
+            arrivals=Closed(concurrency=key.concurrency),
+            requests=self._plan.requests_at(key.concurrency),
+            max_tokens=self._plan.max_tokens,
+            temperature=0.0,
+            seed=self._plan.seed,
+            engine=self._stack.engine.name,
+            speculates=expects_drafts,
+            labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
+        )
+
+    def _cell(
+        self,
+        key: CellKey,
+        served: Served | None,
+        outcome: LoadOutcome | None,
+        error: Exception | None,
+        started_at: str,
+        wall_s: float,
+    ) -> Cell:
+        speculation = self._stack.variant(key.variant).speculation
+        result = outcome.result if outcome else None
+        engine = result.engine if result else None
+        return Cell(
+            cell_id=key.id,
+            run=self._store.directory.name,
+            stack=self._stack.name,
+            variant=key.variant,
+            k=speculation.k if speculation else 0,
+            workload=key.workload,
+            context_tokens=round(result.prompt_tokens / result.requests) if result and result.requests else None,
+            concurrency=key.concurrency,
+            repeat=key.repeat,
+            started_at=started_at,
+            wall_s=round(wall_s, 3),
+            tokens_per_step=engine.tokens_per_step if engine else None,
+            al=engine.al if engine else None,
+            accepted_per_pos=engine.accepted_per_pos if engine else (),
+            status=result.status if result else "failed",
+            error=None if result else str(error),
+            validity=tuple(result.validity) if result else (),
+            provenance=self._provenance(key, served),
+            load=result,
+        )
+
+    def _provenance(self, key: CellKey, served: Served | None) -> Provenance:
+        speculation = self._stack.variant(key.variant).speculation
+        drafter = speculation.drafter if speculation else None
+        workload = load_workload(key.workload, seed=self._plan.prompt_seed(key))
+        engine: dict[str, Any] = {
+            "name": self._stack.engine.name,
+            "pinned": self._stack.engine.version,
+            "build": self._stack.engine.build,
+        }
+        return Provenance(
+            **self._circumstances,
+            stack_digest=self._plan.stack_digest,
+            engine=engine | (asdict(served.facts) if served else {}),
+            argv=served.launch.argv if served else (),
+            env=dict(served.launch.env) if served else {},
+            drafter=drafter.model if drafter else (speculation.method if speculation else None),
+            drafter_revision=drafter.revision if drafter else None,
+            workload_version=str(workload.version),
+            workload_digest=workload.digest,
+            seed=self._plan.prompt_seed(key),
+        )
+
+
+def _keep_plan(plan: CampaignPlan, store: RunStore) -> None:
+    file = store.directory / "plan.json"
+    if file.is_file():
+        kept = CampaignPlan.model_validate_json(file.read_text(encoding="utf-8"))
+        if kept.stack_digest != plan.stack_digest:
+            raise CampaignError(
+                f"run {store.directory.name} was measured with another stack",
+                evidence=f"{file}: {kept.stack} {kept.stack_digest}, now {plan.stack} {plan.stack_digest}",
+                next_step="give another --run name: cells of different stacks do not compare",
+            )
+        if kept.seed != plan.seed or kept.max_tokens != plan.max_tokens or kept.requests != plan.requests:
+            raise CampaignError(
+                f"run {store.directory.name} was measured with other requests, output limit or seed",
+                evidence=str(file),
+                next_step="give the same values, or another --run name",
+            )
+    scratch = file.with_suffix(".tmp")
+    scratch.write_text(plan.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    scratch.replace(file)
+
+
+def _keep_logs(stack: Stack, runtime: Runtime, store: RunStore) -> None:
+    for status in runtime.list():
+        if status.name.startswith(f"{stack.name}/") and status.log_file and status.log_file.is_file():
+            shutil.copyfile(status.log_file, store.logs / f"{status.name.split('/', 1)[1]}.log")

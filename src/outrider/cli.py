@@ -1,0 +1,151 @@
+"""The command line: the only module that knows every package."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from outrider import __version__
+from outrider.campaign.commands import campaign_command, report_command
+from outrider.engine import adapter
+from outrider.errors import OutriderError, StackError
+from outrider.model_store import prepare
+from outrider.model_store.locate import expected
+from outrider.stack.loader import find_stack, list_stacks, load_stack
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Which way of serving this model is fastest at which load, and how do you run it?",
+)
+
+
+class Form(StrEnum):
+    """What a variant can be rendered as."""
+
+    ARGV = "argv"
+    ENV = "env"
+    JSON = "json"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Outrider."""
+
+
+@app.command()
+def stacks() -> None:
+    """List the shipped stacks with their variants; a broken file is shown with its mistakes."""
+    table = Table(header_style="bold")
+    for column in ("stack", "target", "node", "engine", "variants"):
+        table.add_column(column)
+    broken: list[StackError] = []
+    for file in list_stacks():
+        try:
+            stack = load_stack(file)
+        except StackError as error:
+            broken.append(error)
+            continue
+        engine = f"{stack.engine.name} {stack.engine.version} {stack.engine.build}"
+        node = stack.node.accelerator if not stack.node.gpus else f"{stack.node.gpus}x {stack.node.accelerator}"
+        table.add_row(stack.name, stack.target.model, node, engine, ", ".join(stack.variants))
+    Console().print(table)
+    for error in broken:
+        typer.echo(str(error), err=True)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def render(
+    stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")],
+    variant: Annotated[str, typer.Argument(help="One of its variants.")],
+    form: Annotated[Form, typer.Option("--as", help="What to print.")] = Form.ARGV,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port that the engine will listen on.")] = 8000,
+) -> None:
+    """Print what starts a variant, in the form that is asked for; starts nothing, fetches nothing."""
+    chosen = find_stack(stack)
+    located = expected(chosen, variant)
+    launch = adapter(chosen.engine.name).launch(
+        chosen,
+        variant,
+        host="127.0.0.1",
+        port=port,
+        model_dir=located.model_dir,
+        drafter_dir=located.drafter_dir,
+    )
+    if form is Form.ARGV:
+        typer.echo(shlex.join(launch.argv))
+    elif form is Form.ENV:
+        for name, value in launch.env.items():
+            typer.echo(f"{name}={shlex.quote(value)}")
+    else:
+        typer.echo(
+            json.dumps(
+                {
+                    "stack": chosen.name,
+                    "stack_digest": chosen.digest(),
+                    "variant": variant,
+                    "argv": launch.argv,
+                    "env": dict(launch.env),
+                    "port": launch.port,
+                    "health_path": launch.health_path,
+                    "metrics_path": launch.metrics_path,
+                    "weight_bytes": launch.weight_bytes,
+                },
+                indent=2,
+            )
+        )
+
+
+@app.command()
+def fetch(stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")]) -> None:
+    """Make the target's files ready and check them, so that serving needs nothing more."""
+    chosen = find_stack(stack)
+    console = Console(highlight=False)
+    with console.status("looking") as status:
+        directory = prepare(chosen, lambda text, share: status.update(f"{text} ({share:.0%})"))
+    where = directory or "the engine fetches it itself; OUTRIDER_MODELS names a directory of checkpoints"
+    console.print(f"{chosen.target.model}: {where}", soft_wrap=True)
+
+
+app.command("campaign")(campaign_command)
+app.command("report")(report_command)
+
+
+def main() -> None:
+    """Entry point; turns an error that the user can act on into three lines and exit code 1."""
+    try:
+        app()
+    except OutriderError as error:
+        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("interrupted: nothing is left running, finished cells are kept", err=True)
+        sys.exit(130)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Fills the page: verdict first, then charts, the table of cells, and where everything came from."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from outrider.decide import choose
+from outrider.report import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import plotly.graph_objects as go
+
+    from outrider.campaign.cell import Cell
+    from outrider.campaign.compare import Point
+    from outrider.campaign.stats import DriftReport
+    from outrider.stack import Stack
+
+_CHARTS = (
+    ("speedup", "Speedup against baseline", "Baseline's TPOT divided by the variant's, on the same prompts."),
+    ("tpot", "Time per output token", "Mean over requests; what one user sees between tokens."),
+    ("throughput", "Throughput", "Output tokens per second of all users together."),
+    ("acceptance", "Acceptance by draft position", "Accepted drafts at each position / drafting events."),
+)
+
+
+def write_report(
+    file: Path, *, stack: Stack, cells: Sequence[Cell], points: Sequence[Point], drift: DriftReport | None
+) -> Path:
+    """Write the page, atomically; it needs no network to be read.
+
+    Args:
+        file: where to.
+        stack: what was measured.
+        cells: all of the run's.
+        points: `campaign.compare.compare` of them.
+        drift: how much baseline itself moved, None if it was measured once only.
+    """
+    page = _template().render(
+        stack=stack,
+        run=cells[0].run if cells else file.parent.name,
+        began=min((c.started_at for c in cells), default=""),
+        ended=max((c.started_at for c in cells), default=""),
+        wall_min=sum(c.wall_s for c in cells) / 60,
+        choices=choose(points),
+        points=points,
+        palette=figures.colours(list(dict.fromkeys(p.variant for p in points))),
+        charts=_charts(points),
+        drift=drift,
+        failed=[c for c in cells if c.status == "failed"],
+        lossy=stack.allow_lossy,
+        provenance=_provenance(cells),
+        plotly_js=Markup(get_plotlyjs()),  # noqa: S704 - the library's own file
+    )
+    scratch = file.with_suffix(f".{os.getpid()}.tmp")
+    scratch.write_text(page, encoding="utf-8")
+    scratch.replace(file)
+    return file
+
+
+def _template() -> Any:  # jinja2's Template is typed as Any
+    environment = Environment(
+        loader=PackageLoader("outrider.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["num"] = lambda value, digits=2: "-" if value is None else f"{value:.{digits}f}"
+    environment.filters["ms"] = lambda value, digits=1: "-" if value is None else f"{value * 1000:.{digits}f}"
+    return environment.get_template("page.html.j2")
+
+
+def _charts(points: Sequence[Point]) -> list[dict[str, Any]]:
+    usable = [p for p in points if p.tpot_s is not None]
+    if not usable:
+        return []
+    palette = figures.colours(list(dict.fromkeys(p.variant for p in usable)))
+    drawn = {
+        "speedup": figures.speedup(usable, palette) if any(p.speedup for p in usable) else None,
+        "tpot": figures.tpot(usable, palette),
+        "throughput": figures.throughput(usable, palette),
+        "acceptance": figures.acceptance(usable, palette),
+    }
+    return [
+        {"id": name, "title": title, "caption": caption, "json": _script_json(figure)}
+        for name, title, caption in _CHARTS
+        if (figure := drawn[name]) is not None
+    ]
+
+
+def _script_json(figure: go.Figure) -> Markup:
+    # `</` would end the script element early; JSON may escape the slash.
+    return Markup(figure.to_json().replace("</", "<\\/"))  # noqa: S704
+
+
+def _provenance(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """One block a variant: its newest cell that knew its engine."""
+    latest: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.provenance.argv or cell.variant not in latest:
+            latest[cell.variant] = cell
+    return [{"variant": v, **c.provenance.model_dump(mode="json")} for v, c in latest.items()]
