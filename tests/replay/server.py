@@ -137,7 +137,8 @@ class Server:
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         truth = Truth(asked["messages"][-1]["content"] if chat else asked["prompt"], received)
         writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
         )
         if chat:
             writer.write(chunk(event(script, {"role": "assistant", "content": ""}, 0, None, chat=chat)))
@@ -233,6 +234,8 @@ async def strike(fault: str, writer: asyncio.StreamWriter, data: bytes) -> bytes
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes, split: int) -> None:
+    if writer.is_closing():
+        raise ConnectionResetError("the client has gone")
     if split:
         for start in range(0, len(data), split):
             writer.write(data[start : start + split])

@@ -24,7 +24,7 @@ def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: 
     plan, recorder, window = session.plan, session.recorder, session.window
     engine: EngineWindow | None = None
     if watch is not None and plan.engine is not None and window.opened_at is not None:
-        engine = watch.summary(adapter(plan.engine))
+        engine = watch.summary(adapter(plan.engine), recorder.window_tpot.mean)
     outcomes, unmeasured = recorder.outcomes, recorder.unmeasured
     if session.gave_up and not outcomes:
         outcomes, unmeasured = unmeasured, outcomes
@@ -81,10 +81,8 @@ def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: 
     return result.model_copy(update={"validity": found, "status": worst})
 
 
-def _source(sources: Counter[str]) -> TokenSource | Literal["mixed"]:
-    if len(sources) > 1:
-        return "mixed"
-    return next(iter(sources), "none")  # type: ignore[return-value]
+def _source(sources: Counter[TokenSource]) -> TokenSource | Literal["mixed"]:
+    return "mixed" if len(sources) > 1 else next(iter([*sources]), "none")
 
 
 def _health(session: LoadSession) -> ClientHealth:

@@ -167,39 +167,47 @@ class StreamClient:
         """Read the response whose first bytes are `data`."""
         decoder, reader, meter = ResponseDecoder(), exchange.reader, self.meter
         receive, idle = connection.receive, self._idle_timeout_s
-        refusal: list[bytes] | None = None
         at = perf_counter()
         while data:
             pieces = decoder.feed(data)
-            if decoder.status != exchange.status:
+            if exchange.status == 0 and decoder.status:
                 exchange.status = decoder.status
                 if not _streams(decoder):
-                    refusal = []
-            if refusal is None:
-                for piece in pieces:
-                    meter.tokens += reader.feed(piece, at)
-            elif sum(map(len, refusal)) < _ERROR_BODY:
-                refusal += pieces
+                    return self._refused(connection, decoder, pieces, exchange)
+            for piece in pieces:
+                meter.tokens += reader.feed(piece, at)
             if decoder.complete:
                 break
             if reader.done:
                 exchange.ended_at = at
                 data = _after_done(connection)
-                continue
-            data = receive(idle)
-            at = perf_counter()  # the socket read, before anything is parsed
+            else:
+                data = receive(idle)
+                at = perf_counter()  # the socket read, before anything is parsed
         exchange.ended_at = exchange.ended_at or at
         whole = decoder.eof() or reader.done
-        if refusal is not None:
-            outcome = Outcome.NOT_A_STREAM if decoder.status == 200 else of_status(decoder.status)
-            reader.fault(outcome, _readable(b"".join(refusal)) or f"HTTP {decoder.status}")
-        elif not decoder.status:
+        if not decoder.status:
             reader.fault(Outcome.RESET, "the connection closed before an answer")
-        else:
-            reader.close()
-            if not whole:
-                reader.fault(Outcome.CUT_OFF, "the connection closed in mid-stream")
+        reader.close()
+        if not whole:
+            reader.fault(Outcome.CUT_OFF, "the connection closed in mid-stream")
         exchange.outcome = reader.outcome()
+        return decoder
+
+    def _refused(
+        self, connection: Connection, decoder: ResponseDecoder, pieces: list[bytes], exchange: Exchange
+    ) -> ResponseDecoder:
+        """The answer is no stream: keep the beginning of its body as the error's text."""
+        outcome = Outcome.NOT_A_STREAM if decoder.status == 200 else of_status(decoder.status)
+        body = b"".join(pieces)
+        while not decoder.complete and len(body) < _ERROR_BODY:
+            data = connection.receive(self._idle_timeout_s)
+            if not data:
+                break
+            body += b"".join(decoder.feed(data))
+        exchange.ended_at = perf_counter()
+        exchange.reader.fault(outcome, _readable(body) or f"HTTP {decoder.status}")
+        exchange.outcome = outcome
         return decoder
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class EngineWatch:
                 del self._samples[::2]
                 interval_s *= 2
 
-    def summary(self, adapter: EngineAdapter) -> EngineWindow | None:
+    def summary(self, adapter: EngineAdapter, client_tpot_mean_s: float | None) -> EngineWindow | None:
         """Read what was collected; None (and `error`) if that does not make a window."""
         if len(self._ends) != 2:
             return None
@@ -108,7 +108,8 @@ class EngineWatch:
         except EngineError as error:
             self.error = str(error)
             return None
-        return engine_window(adapter.name, end - start, first, last, between)
+        window = engine_window(adapter.name, end - start, first, last, between)
+        return window.model_copy(update={"client_tpot_mean_s": client_tpot_mean_s})
 
 
 def engine_window(

@@ -45,7 +45,7 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Count all values of another sketch."""
-        for index, n in other._buckets.items():  # noqa: SLF001 - same class
+        for index, n in other._buckets.items():
             self._buckets[index] = self._buckets.get(index, 0) + n
         self.count += other.count
         self.total += other.total

@@ -16,6 +16,7 @@ from outrider.load.timing import repetition
 if TYPE_CHECKING:
     from outrider.load.client import Exchange
     from outrider.load.result import Phase
+    from outrider.load.timing import TokenSource
     from outrider.load.workloads import Prompt
 
 _ERRORS_KEPT = 5
@@ -72,13 +73,15 @@ class Recorder:
     def __init__(self, sink: BinaryIO, *, keep_text: bool) -> None:
         self.ttft, self.tpot, self.icl, self.e2e = Sketch(), Sketch(), Sketch(), Sketch()
         self.lateness, self.bigrams = Sketch(), Sketch()
+        self.window_tpot = Sketch()  # of requests of any phase that ended in the window: what the engine counts
         self.outcomes: Counter[Outcome] = Counter()
         self.unmeasured: Counter[Outcome] = Counter()
         self.errors: dict[Outcome, list[str]] = {}
-        self.sources: Counter[str] = Counter()
+        self.sources: Counter[TokenSource] = Counter()
         self.tokens = self.prompt_tokens = self.chunks = 0
         self.succeeded = self.failed = 0
         self.trend = Trend()
+        self.closed = False
         self._sink = sink
         self._keep_text = keep_text
         self._held: list[RequestRecord] = []
@@ -114,6 +117,8 @@ class Recorder:
         late = None if due_at is None or exchange.sent_at is None else exchange.sent_at - due_at
         repeats = repetition(exchange.reader.text) if exchange.outcome.ok else None
         self._count(exchange, phase)
+        if self._origin is not None and exchange.reader.clock.tpot_s is not None and not self.closed:
+            self.window_tpot.add(exchange.reader.clock.tpot_s)
         if phase == "measured":
             self._measure(exchange, late, repeats.unique_bigrams if repeats else None)
         reader, clock = exchange.reader, exchange.reader.clock

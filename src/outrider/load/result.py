@@ -64,6 +64,8 @@ class EngineWindow(_Block):
         accepted_per_pos: accepted at position i / drafts (unconditional).
         ttft_mean_s, tpot_mean_s: the engine's means over requests that it finished in the window.
         tpot_count: requests behind `tpot_mean_s`.
+        client_tpot_mean_s: the client's mean over requests of any phase that ended in the window, to hold
+            against `tpot_mean_s` (`tpot_s` leaves out warm-up requests that the engine counts).
         preemptions: requests thrown out and recomputed.
         prefix_queries, prefix_hits: prompt tokens looked up, and found.
         mean_running, mean_waiting: mean of the gauges over samples in the window.
@@ -86,6 +88,7 @@ class EngineWindow(_Block):
     ttft_mean_s: float | None = None
     tpot_mean_s: float | None = None
     tpot_count: float | None = None
+    client_tpot_mean_s: float | None = None
     preemptions: float | None = None
     prefix_queries: float | None = None
     prefix_hits: float | None = None

@@ -49,7 +49,7 @@ class LoadSession:
         sent: requests of all phases.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of a test, each once
+    def __init__(
         self,
         plan: LoadPlan,
         prompts: tuple[Prompt, ...],
@@ -154,7 +154,7 @@ class LoadSession:
         if self._closing:
             return
         self._account(perf_counter())
-        self._closing = True
+        self._closing = self.recorder.closed = True
         if self.window.opened_at is not None:
             self.tokens_in_window += self.client.meter.tokens
             self.cpu_s += _cpu_s()
@@ -167,7 +167,7 @@ class LoadSession:
         if self._done.wait(timeout_s):
             return True
         self._check_end()
-        return self._done.is_set()
+        return bool(self._done.is_set())
 
     @property
     def mean_in_flight(self) -> float:

@@ -16,12 +16,12 @@ class EventTooLargeError(Exception):
 
 
 class SseDecoder:
-    """Turns reads of a socket into the payloads of events.
+    r"""Turns reads of a socket into the payloads of events.
 
     >>> decoder = SseDecoder()
     >>> decoder.feed(b"data: a")
     []
-    >>> decoder.feed(b"b\\n\\ndata: c\\n\\n")
+    >>> decoder.feed(b"b\n\ndata: c\n\n")
     [b'ab', b'c']
 
     Args:

@@ -89,20 +89,15 @@ class StreamReader:
             return 0
         try:
             event = orjson.loads(payload)
+            if event.get("error"):
+                self.fault(Outcome.ERROR_EVENT, orjson.dumps(event["error"]).decode())
+                return 0
+            return self._completion(event, at)
         except orjson.JSONDecodeError as error:
             self._unreadable(payload, str(error))
-            return 0
-        if type(event) is not dict:
-            self.fault(Outcome.MALFORMED_JSON, f"an event is not an object: {payload[:80]!r}")
-            return 0
-        if event.get("error"):
-            self.fault(Outcome.ERROR_EVENT, orjson.dumps(event["error"]).decode())
-            return 0
-        try:
-            return self._completion(event, at)
-        except (TypeError, AttributeError, ValueError) as error:
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
             self.fault(Outcome.MALFORMED_JSON, f"an event has another shape ({error}): {payload[:80]!r}")
-            return 0
+        return 0
 
     def _unreadable(self, payload: bytes, message: str) -> None:
         try:

@@ -19,6 +19,7 @@ Other tools' names for these are in docs/measuring.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 TokenSource = Literal["continuous_usage", "final_usage", "none"]
@@ -153,4 +154,4 @@ def repetition(text: str) -> Repetition | None:
     if len(words) < 16:
         return None
     pairs = len(words) - 1
-    return Repetition(len(words), len(set(zip(words, words[1:], strict=False))) / pairs)
+    return Repetition(len(words), len(set(pairwise(words))) / pairs)

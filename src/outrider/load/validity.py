@@ -22,7 +22,7 @@ LATE_S = 0.05  # open loop: p99 lateness above this means that the client did no
 LATE_SHARE_OF_TTFT = 0.5  # ... unless it is small against what is measured; p99 lateness / median TTFT
 CPU_INVALID, CPU_FLAGGED = 0.95, 0.8  # of one core; the client runs in one
 LAG_S = 0.005  # p99 event-loop lag below this never matters (the timer itself has 1 ms)
-LAG_SHARE_OF_TTFT = 0.1
+LAG_SHARE_OF_MEAN, LAG_SHARE_OF_P99 = 0.05, 0.25  # of TTFT: mean lag to its mean, p99 to its p99
 HELD_SHARE = 0.95  # closed loop: mean requests in flight / users
 RUNNING_SHARE = 0.9  # requests running in the engine / requests in flight
 PREFIX_HIT_SHARE = 0.1  # chat templates and system prompts alone stay below this
@@ -103,18 +103,19 @@ def _outcomes(e: Evidence) -> Iterator[Finding]:
 def _token_source(e: Evidence) -> Iterator[Finding]:
     if e.result.ttft_s.count == 0:
         return
-    if e.result.token_source == "none":
+    source = e.result.token_source
+    if source == "none":
         yield Finding(
             code="no_usage",
             severity="invalid",
             evidence="the server sent no usage, so tokens are unknown",
             fix="use a server that honours stream_options.include_usage",
         )
-    elif e.result.token_source != "continuous_usage":
+    elif source != "continuous_usage":
         yield Finding(
             code="tpot_n_minus_1",
             severity="flagged" if e.plan.speculates else "info",
-            evidence=f"token counts: {e.result.token_source}; the first chunk was taken for one token",
+            evidence=f"token counts: {source}; the first chunk was taken for one token",
             fix="compare only with figures of the same definition; vLLM and SGLang can send continuous usage",
         )
 
@@ -154,14 +155,16 @@ def _client(e: Evidence) -> Iterator[Finding]:
             evidence=f"the client used {client.cpu_share:.0%} of a core: its own queue is in the latencies",
             fix="lower the load, or split it over several machines",
         )
-    limit = max(LAG_S, LAG_SHARE_OF_TTFT * (e.result.ttft_s.p50 or 0.0))
-    if client.lag_p99_s > limit:
+    ttft = e.result.ttft_s
+    shift = client.lag_mean_s > LAG_SHARE_OF_MEAN * (ttft.mean or 0.0)
+    tail = client.lag_p99_s > LAG_SHARE_OF_P99 * (ttft.p99 or 0.0)
+    if ttft.count and client.lag_p99_s > LAG_S and (shift or tail):
         yield Finding(
             code="client_lag",
             severity="flagged",
-            evidence=f"the client's event loop was {client.lag_p99_s * 1e3:.1f} ms late at p99 "
-            f"(limit {limit * 1e3:.1f} ms)",
-            fix="leave the client a core of its own; TTFT is too high by up to this",
+            evidence=f"the client's event loop was {client.lag_mean_s * 1e3:.1f} ms late on average and "
+            f"{client.lag_p99_s * 1e3:.1f} ms at p99, which TTFT contains",
+            fix="leave the client a core of its own",
         )
 
 
@@ -258,7 +261,7 @@ def _agreement(e: Evidence) -> Iterator[Finding]:
             f"{result.tokens_in_window}",
             fix="is there other traffic on this engine? Several engines behind one address?",
         )
-    ours, theirs = result.tpot_s.mean, engine.tpot_mean_s
+    ours, theirs = engine.client_tpot_mean_s, engine.tpot_mean_s
     if ours and theirs and result.tpot_s.count >= 4 and abs(ours - theirs) > TPOT_SHARE * theirs:
         yield Finding(
             code="tpot_differs",

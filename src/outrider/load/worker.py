@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _PROGRESS_S = 0.5
 
 
-class ClosedUser(locust.User):
+class ClosedUser(locust.User):  # type: ignore[misc]
     """Sends its next request when the previous one ended."""
 
     abstract = True
@@ -50,7 +50,7 @@ class ClosedUser(locust.User):
         self._ended_at: float | None = None
         self._failures = 0
 
-    @locust.task
+    @locust.task  # type: ignore[untyped-decorator]
     def request(self) -> None:
         """One request."""
         exchange = self.session.turn(self._ended_at)
@@ -63,13 +63,13 @@ class ClosedUser(locust.User):
             self._ended_at = None
 
 
-class OpenUser(locust.User):
+class OpenUser(locust.User):  # type: ignore[misc]
     """Sends on a schedule, whatever is still under way."""
 
     abstract = True
     session: LoadSession
 
-    @locust.task
+    @locust.task  # type: ignore[untyped-decorator]
     def arrive(self) -> None:
         """Walk through the whole schedule."""
         session = self.session
