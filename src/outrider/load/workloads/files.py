@@ -50,9 +50,7 @@ def load_prompts_file(
             left_out += 1
             continue
         if prompt.id in prompts:
-            raise LoadError(
-                f"id {prompt.id!r} occurs twice", evidence=where, next_step="make every id unique"
-            )
+            raise LoadError(f"id {prompt.id!r} occurs twice", evidence=where, next_step="make every id unique")
         prompts[prompt.id] = prompt
     if not prompts:
         raise LoadError(
@@ -149,10 +147,10 @@ def _parse(text: str, file: Path, *, first_line: int) -> Any:
 
 
 def _parquet_rows(file: Path) -> list[Located]:
-    import polars  # noqa: PLC0415 - slow to import, and most files are JSON
+    import polars as pl  # noqa: PLC0415 - slow to import, and most files are JSON
 
     try:
-        frame = polars.read_parquet(file)
-    except polars.exceptions.PolarsError as error:
+        frame = pl.read_parquet(file)
+    except pl.exceptions.PolarsError as error:
         raise LoadError("a Parquet file cannot be read", evidence=f"{file}: {error}") from error
     return [(f"{file}, row {n}", row) for n, row in enumerate(frame.iter_rows(named=True), start=1)]

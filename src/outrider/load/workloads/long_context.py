@@ -2,7 +2,8 @@
 
 A prompt is a logbook put together from the phrases in `sets/long.yaml`, one entry of which states a code;
 the question for that code comes last. The text is drawn afresh for each seed, so a new seed means prompts
-that no prefix cache has seen. Every opening differs by its volume number, and no two entries in a row share a form.
+that no prefix cache has seen. Every opening differs by its volume number, and no two entries in a row
+share a form.
 """
 
 from __future__ import annotations
@@ -64,8 +65,7 @@ def _facts(data: dict[str, Any], draw: random.Random) -> dict[str, str]:
     """One value for every slot that a phrase can have."""
     who, other = draw.sample(data["who"], 2)
     picked = {
-        slot: draw.choice(data[slot])
-        for slot in ("place", "thing", "things", "weather", "weather_start", "day")
+        slot: draw.choice(data[slot]) for slot in ("place", "thing", "things", "weather", "weather_start", "day")
     }
     return picked | {
         "who": who,

@@ -98,7 +98,7 @@ def assemble(
     The shuffle comes before the cut, so a smaller `count` with the same seed is a prefix of a larger one.
 
     Raises:
-        LoadError: `count` is not in 1..len(prompts), or there are no prompts. A set is never padded with repeats: a repeated prompt
+        LoadError: `count` is not in 1..len(prompts). A set is never padded with repeats: a repeated prompt
             would be answered from the prefix cache and make the cell look faster than it is.
     """
     pool = sorted(prompts, key=lambda p: p.id)

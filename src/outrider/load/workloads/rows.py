@@ -2,7 +2,8 @@
 
 Formats, with the sources of their field names:
 
-- `outrider`: our own; `messages` (OpenAI chat form) or `prompt`, optionally `id`, `category`, `max_tokens`, `turns`.
+- `outrider`: our own; `messages` (OpenAI chat form) or `prompt`, optionally `id`, `category`, `max_tokens`,
+  `turns`.
 - `custom`: `prompt` and optionally `output_tokens`, as `vllm bench serve --dataset-name custom` reads it.
 - `sharegpt`: `conversations` of `from`/`value`, as in ShareGPT_V3_unfiltered_cleaned_split.json.
 - `spec-bench`: `question_id`, `category`, `turns` (github.com/hemingkx/Spec-Bench, question.jsonl; MT-Bench too).
@@ -107,7 +108,7 @@ class SpecBenchRow(BaseModel):
     category: Text
     turns: list[Text] = Field(min_length=1)
 
-    def as_prompt(self, fallback_id: str) -> Prompt:
+    def as_prompt(self, _fallback_id: str) -> Prompt:
         """The prompt of this row."""
         return Prompt(
             f"spec-bench/{self.question_id}",
@@ -143,13 +144,11 @@ class SpeedBenchRow(BaseModel):
             return [m.content for m in self.messages if m.role == "user"]
         return list(self.turns or ())
 
-    def as_prompt(self, fallback_id: str) -> Prompt:
+    def as_prompt(self, _fallback_id: str) -> Prompt:
         """The prompt of this row."""
         first, *rest = self._texts()
         system = tuple(m.message() for m in self.messages or () if m.role == "system")
-        return Prompt(
-            f"speed-bench/{self.question_id}", self.category, (*system, user(first)), None, tuple(rest)
-        )
+        return Prompt(f"speed-bench/{self.question_id}", self.category, (*system, user(first)), None, tuple(rest))
 
 
 Row = OutriderRow | CustomRow | ShareGptRow | SpecBenchRow | SpeedBenchRow
