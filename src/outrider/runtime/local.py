@@ -26,7 +26,7 @@ from outrider.runtime.base import State, Status
 from outrider.runtime.lock import locked
 from outrider.runtime.log import SEGMENT_BYTES, LogFollower, read_lines
 from outrider.runtime.record import Entry, Record, entry, read_record
-from outrider.runtime.running import LocalRunning, base_url, end_run
+from outrider.runtime.running import LocalRunning, base_url, end_run, release
 from outrider.runtime.supervisor import Order
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class LocalRuntime:
         *,
         fixed_s: float = readiness.FIXED_S,
         bandwidth: float | None = None,
+        stall_s: float = readiness.STALL_S,
         grace_s: float = GRACE_S,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
@@ -58,12 +59,14 @@ class LocalRuntime:
             state_dir: directory for state and logs; created when needed.
             fixed_s: the part of a start's budget that does not depend on the weights.
             bandwidth: bytes per second at which weights are read; measured, or else assumed, if None.
+            stall_s: seconds without progress after which a start that is over its budget is given up.
             grace_s: seconds between SIGTERM and SIGKILL at a stop.
             segment_bytes: size bound of one log file, of which a run has up to three.
         """
         self._state_dir = state_dir.absolute()
         self._fixed_s = fixed_s
         self._bandwidth = bandwidth
+        self._stall_s = stall_s
         self._grace_s = grace_s
         self._segment_bytes = segment_bytes
 
@@ -89,11 +92,13 @@ class LocalRuntime:
                 self._fixed_s,
                 launch.weight_bytes,
                 self._bandwidth or readiness.measure_bandwidth(weights) or readiness.ASSUMED_BANDWIDTH,
+                self._stall_s,
             )
             running = self._spawn(files, launch, host, dict(labels or {}))
             try:
                 self._await_answer(running, launch, budget, expected_s, on_progress or _ignore)
-                running.tell_ready(detach=detached)
+                if not running.note_ready(detach=detached):
+                    raise running.failure() or _lost_supervisor(files)
             except BaseException:  # Ctrl-C included: nothing stays behind
                 running.stop()
                 raise
@@ -163,9 +168,14 @@ class LocalRuntime:
                 stderr=complaints,
                 start_new_session=True,  # Ctrl-C in our terminal is for us; we tell it in our own time
             )
-        answer = _converse(supervisor, order)
+        try:
+            answer = _converse(supervisor, order)
+        except BaseException:  # Ctrl-C before the engine is known to us: its supervisor ends it
+            release(supervisor)
+            raise
         record = read_record(files.record)
         if "started" not in answer or record is None or record.run_id != order.run_id:
+            release(supervisor)
             raise EngineError(
                 f"the engine of {files.name} could not be started",
                 evidence=str(answer.get("error") or files.supervisor_log.read_text(errors="replace").strip()),
@@ -252,13 +262,19 @@ def _converse(supervisor: subprocess.Popen[bytes], order: Order) -> dict[str, ob
     with contextlib.suppress(BrokenPipeError):
         supervisor.stdin.write(order.to_line())
         supervisor.stdin.flush()
-    with supervisor.stdout as answers:
-        line = answers.readline()
+    line = supervisor.stdout.readline()
     if not line:
-        supervisor.wait()
         return {}
     answer: dict[str, object] = json.loads(line)
     return answer
+
+
+def _lost_supervisor(files: Entry) -> EngineError:
+    return EngineError(
+        f"the supervisor of {files.name} ended while the engine was starting",
+        evidence=files.supervisor_log.read_text(errors="replace").strip() or "it left no message: it was killed",
+        next_step="start again; if it happens twice, look for what ends processes of this user",
+    )
 
 
 def _refuse_secrets(argv: Sequence[str]) -> None:

@@ -44,11 +44,13 @@ class Budget:
         fixed_s: what does not depend on the weights.
         weight_bytes: bytes to read.
         bandwidth: bytes per second at which they are read.
+        stall_s: beyond the budget, how long a start may show no progress.
     """
 
     fixed_s: float = FIXED_S
     weight_bytes: int = 0
     bandwidth: float = ASSUMED_BANDWIDTH
+    stall_s: float = STALL_S
 
     @property
     def seconds(self) -> float:
@@ -63,7 +65,7 @@ class Budget:
         """Whether a start is to be given up: over the budget and stalled, or over the hard limit."""
         if elapsed_s <= self.seconds:
             return False
-        return since_progress_s > STALL_S or elapsed_s > HARD_LIMIT * self.seconds
+        return since_progress_s > self.stall_s or elapsed_s > HARD_LIMIT * self.seconds
 
 
 def measure_bandwidth(weights: Iterable[Path]) -> float | None:

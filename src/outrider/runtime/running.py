@@ -91,8 +91,7 @@ class LocalRunning:
             end_run(self._files, self._latest())
         finally:
             _foreground.discard(self)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._supervisor.wait(_SUPERVISOR_MARGIN_S)
+        release(self._supervisor)
 
     def _latest(self) -> Record:
         """The record as it stands on disk, unless a later run has replaced it."""
@@ -107,17 +106,22 @@ class LocalRunning:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._supervisor.wait(limit)
 
-    def tell_ready(self, *, detach: bool) -> None:
-        """Let the supervisor note that it answered; from then on a detached engine has no owner."""
-        pipe = self._supervisor.stdin
-        if pipe is None:
-            return
+    def note_ready(self, *, detach: bool) -> bool:
+        """Let the supervisor note that it answered; from then on a detached engine has no owner.
+
+        Returns:
+            Whether it has been noted; False if the run ends at this moment.
+        """
+        commands, answers = self._supervisor.stdin, self._supervisor.stdout
+        if commands is None or answers is None:  # pragma: no cover - both are pipes
+            return False
         with contextlib.suppress(BrokenPipeError):
-            pipe.write(json.dumps({"ready": True, "detach": detach}).encode() + b"\n")
-            pipe.flush()
-        if detach:
-            pipe.close()
+            commands.write(json.dumps({"ready": True, "detach": detach}).encode() + b"\n")
+            commands.flush()
+        noted = bool(answers.readline())
+        if noted and detach:
             _foreground.discard(self)
+        return noted
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +142,16 @@ def _stop_foreground() -> None:
     for running in list(_foreground):
         with contextlib.suppress(RuntimeStateError), running:
             pass
+
+
+def release(supervisor: subprocess.Popen[bytes]) -> None:
+    """Let go of a supervisor: close our ends of its pipes, which tells it to end, and collect it."""
+    for pipe in (supervisor.stdin, supervisor.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(_SUPERVISOR_MARGIN_S)
 
 
 def base_url(host: str, port: int) -> str:
@@ -190,7 +204,7 @@ def _require_port_released(record: Record) -> None:
 
 def _write_ending(files: Entry, record: Record) -> None:
     """Note the end of a run whose supervisor was killed before it could."""
-    with contextlib.suppress(RuntimeStateError):
+    with contextlib.suppress(RuntimeStateError, OSError):  # a full disk must not make a stop fail
         latest = read_record(files.record)
         if latest is not None and latest.run_id == record.run_id and latest.ended_at is None:
             with locked(files.lock, record.name):

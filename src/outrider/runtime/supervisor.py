@@ -1,14 +1,14 @@
 """The process between us and an engine: it keeps the engine's log and exit code, and leaves nothing behind.
 
 `python -P -m outrider.runtime.supervisor` reads one JSON line from standard input (see `Order`), starts the
-engine, and answers one JSON line. It is a child subreaper, so that orphans of the run come back to it, and it
+engine, and answers one JSON line; then it obeys further lines. It is a child subreaper, so that orphans of the run come back to it, and it
 ends the whole run when
 
 - the engine's main process ends (workers that outlive their server hold the device's memory),
 - it gets SIGTERM, SIGINT or SIGHUP,
 - its owner is gone: the owner's pidfd says so even after `kill -9`, and so does the end of standard input.
 
-The line `{"ready": true, "detach": true}` makes it forget its owner. If the supervisor itself is killed, the
+The line `{"ready": true, "detach": true}` notes the first answer and makes it forget its owner. If the supervisor itself is killed, the
 kernel sends the engine SIGTERM (PR_SET_PDEATHSIG).
 """
 
@@ -212,6 +212,7 @@ class Supervisor:
         if self._record.detached and self._owner_handle is not None:
             self._selector.unregister(self._owner_handle)
             self._owner_handle = None
+        _answer(noted=True)  # only now may a starter that detaches go away
 
     def _on_owner_gone(self) -> None:
         self._ending = self._ending or "owner"
@@ -263,9 +264,6 @@ class Supervisor:
 def _answer(**fields: object) -> None:
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(fields).encode() + b"\n")
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.close(quiet)
 
 
 def _read_line() -> bytes:
