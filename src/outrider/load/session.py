@@ -45,6 +45,7 @@ class LoadSession:
         cpu_s: CPU time of this process in the window.
         opened_unix: wall-clock time at which the window opened.
         lag: how late the event loop woke a sleeper, in the window.
+        last_lag_s: the latest such value.
         started_at: time of the first request of any phase.
         sent: requests of all phases.
     """
@@ -66,6 +67,7 @@ class LoadSession:
         self.cpu_s = 0.0
         self.opened_unix: float | None = None
         self.lag = Sketch()
+        self.last_lag_s = 0.0
         self.started_at: float | None = None
         self.sent = 0
         self._prompts = prompts
@@ -179,8 +181,9 @@ class LoadSession:
         while True:
             before = perf_counter()
             gevent.sleep(_PROBE_S)
+            self.last_lag_s = max(perf_counter() - before - _PROBE_S, 0.0)
             if not self._closing:
-                self.lag.add(perf_counter() - before - _PROBE_S)
+                self.lag.add(self.last_lag_s)
 
     def pause_after(self, exchange: Exchange, failures: int) -> None:
         """Hold a closed-loop user back after a request that failed at once, so that it does not spin."""

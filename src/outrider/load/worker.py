@@ -34,6 +34,7 @@ from outrider.load.recorder import Recorder
 from outrider.load.session import LoadSession
 
 if TYPE_CHECKING:
+    from outrider.load.exporter import Exporter
     from outrider.load.result import Phase
 
 _PROGRESS_S = 0.5
@@ -127,8 +128,12 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     user = ClosedUser if plan.concurrency is not None else OpenUser
     environment = Environment(user_classes=[type(user.__name__, (user,), {})], host=plan.url)
 
+    exporter = _exporter(plan, client)
+
     def report(exchange: Exchange, _phase: Phase) -> None:
         fire_rows(environment.events, plan.endpoint, exchange)
+        if exporter is not None:
+            exporter.observe(exchange)
 
     recorder = Recorder(sink, keep_text=plan.keep_text)
     session = LoadSession(plan, prompts, client, recorder, watch, report)
@@ -145,10 +150,22 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
         now = perf_counter()
         _write(channel, {"progress": _progress(session, (client.meter.tokens - tokens) / (now - at))})
         tokens, at = client.meter.tokens, now
+        if exporter is not None:
+            exporter.refresh(session.last_lag_s)
     runner.quit()
     client.close()
     recorder.flush()
     return assemble(session, watch, len(prompts)).model_dump(mode="json")
+
+
+def _exporter(plan: LoadPlan, client: StreamClient) -> Exporter | None:
+    if plan.metrics_port is None:
+        return None
+    from outrider.load.exporter import Exporter  # noqa: PLC0415 - costs start-up time, rarely asked for
+
+    exporter = Exporter(plan, client.meter)
+    exporter.serve(plan.metrics_port)
+    return exporter
 
 
 def _progress(session: LoadSession, tokens_s: float) -> dict[str, Any]:
