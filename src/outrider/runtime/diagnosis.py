@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHOWN_LINES = 15
+_SHOWN_COLUMNS = 300
+_SEARCHED_LINES = 3000  # eight workers print a stack trace each before the server prints the last one
+_HARMLESS = re.compile(r"(?:^|\s)(?:INFO|WARNING|DEBUG)[: ]")
 _ERROR_LINE = re.compile(r"(?:^|\s)((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?:: .*)?$|.*\berror: .*)")
 _WRAPPERS = ("See root cause above", "See stack trace", "Failed core proc", "WorkerProc initialization failed")
 
@@ -37,52 +41,85 @@ class Fault:
 
 
 def _fault(pattern: str, cause: str, next_step: str) -> Fault:
-    return Fault(re.compile(pattern, re.IGNORECASE), cause, next_step)
+    return Fault(re.compile(pattern, re.IGNORECASE | re.MULTILINE), cause, next_step)
 
 
+_FREE_DEVICE = (
+    "see what else holds device memory (`nvidia-smi`), or lower the memory share, the context or the batch"
+)
+_REINSTALL = "reinstall the engine from the lock file, or point OUTRIDER_ENGINE_PYTHON at a complete one"
+_KV_ROOM = "give the KV cache more memory (on the CPU: VLLM_CPU_KVCACHE_SPACE) or shorten the context"
+
+# Seen with vLLM 0.32 unless a line says otherwise; `{0}`, `{1}` are the pattern's groups.
 FAULTS = (
     _fault(
         r"address already in use",
-        "the port was taken while the engine started",
-        "choose another port; `outrider status` and the error before a start name the owner",
+        "its port was taken while it started",
+        "choose another port, or end what holds it (`ss -ltnp`)",
     ),
     _fault(
         r"unrecognized arguments?: (.+)",
-        "the engine does not know the argument {0}",
+        "it does not know the argument {0}",
         "correct the stack's engine arguments: this engine version may have renamed or dropped it",
     ),
+    _fault(r"error: argument (\S+): (.+)", "it refuses {0}: {1}", "correct that argument in the stack"),
     _fault(
-        r"argument (\S+): (.+)",
-        "the engine refuses the argument {0}: {1}",
-        "correct that argument in the stack",
+        r"validation errors? for SpeculativeConfig\n(\w+)\n\s+Unexpected keyword argument",
+        "it does not know the speculative field {0}",
+        "correct the variant: this engine version may have renamed or dropped the field",
     ),
     _fault(
-        r"(unsupported|unknown|invalid) speculative (?:decoding )?method:?(.*)",
-        "the engine does not know this speculative method:{1}",
-        "correct the variant's `method`; it must be one that the pinned engine version has",
+        r"validation errors? for SpeculativeConfig\n(\w+)\n\s+(.{0,120})",
+        "it refuses the speculative field {0}: {1}",
+        "correct that field of the variant",
     ),
     _fault(
-        r"(?:no available memory for the cache blocks)(.*)",
-        "no memory is left for the KV cache once the weights are loaded",
-        "raise the memory share (or VLLM_CPU_KVCACHE_SPACE on the CPU), or shorten the context",
+        r"Invalid repository ID or local directory specified: '(.*?)'",
+        "no model lies at {0}",
+        "download it, or correct the path; a model directory holds a config.json",
     ),
     _fault(
-        r"((?:to serve|the model's max seq len).*(?:KV cache).*)",
-        "the KV cache does not hold one request of the full context",
-        "shorten the context, or give the KV cache more memory",
+        r"(?:Repo id must be in the form .*?: '(.*?)'|couldn't connect to .* to load the files)",
+        "the model {0} is not on this machine and cannot be fetched",
+        "download it first, or correct the path; a model directory holds a config.json",
     ),
     _fault(
-        r"(?:CUDA out of memory|CUDA error: out of memory|torch\.OutOfMemoryError|NCCL.*out of memory)(.*)",
+        r"Cannot find any model weights with `(.*?)`",
+        "{0} holds no weights",
+        "download the model again: its *.safetensors are absent",
+    ),
+    _fault(
+        r"No such file or directory: '(.*?\.(?:safetensors|json|bin|model))'",
+        "the model file {0} is absent",
+        "download the model again, or correct the path",
+    ),
+    _fault(
+        r"(?:safetensors_rust\.)?SafetensorError: (.*)",
+        "a weight file cannot be read: {0}",
+        "download that file again: it is cut short or corrupt",
+    ),
+    _fault(
+        r"No available memory for the cache blocks",
+        "no memory is left for the KV cache beside the weights",
+        _KV_ROOM,
+    ),
+    _fault(
+        r"max seq len \((\d+)\), \(?(\S+ \S+) KV cache is needed, .*?available KV cache memory \((.*?)\)",
+        "the KV cache of {2} does not hold one request of {0} tokens, which needs {1}",
+        _KV_ROOM,
+    ),
+    _fault(
+        r"(?:CUDA out of memory|CUDA error: out of memory|torch\.(?:cuda\.)?OutOfMemoryError)",
         "the GPU ran out of memory",
-        "see what else holds device memory (`nvidia-smi`), lower the memory share, the context or the batch",
+        _FREE_DEVICE,
     ),
     _fault(
-        r"free memory on device.*(?:less than|is less)",
-        "the GPU's free memory is less than the share that the engine is to take",
-        "end what holds device memory (`nvidia-smi` names it), or lower the memory share",
+        r"Free memory on device.*is less than desired GPU memory utilization",
+        "less device memory is free than the share that it is to take",
+        _FREE_DEVICE,
     ),
     _fault(
-        r"(?:MemoryError|Cannot allocate memory|DefaultCPUAllocator: can't allocate memory|std::bad_alloc)",
+        r"(?:^|\s)MemoryError\b|Cannot allocate memory|can't allocate memory|std::bad_alloc",
         "the machine ran out of memory",
         "lower the KV cache or the context, or end what else holds memory",
     ),
@@ -91,16 +128,11 @@ FAULTS = (
         "a disk is full (/dev/shm counts)",
         "`df -h` shows which one; free it, or enlarge the container's shared memory",
     ),
+    _fault(r"No module named '?([\w.]+)", "its Python has no module {0}", _REINSTALL),
     _fault(
-        r"(?:No module named '?([\w.]+)|cannot import name '([\w.]+)')",
-        "the engine's Python lacks something that it imports: {0}",
-        "reinstall the engine from the lock file, or point OUTRIDER_ENGINE_PYTHON at a complete one",
+        r"cannot import name '(\w+)' from '([\w.]+)'", "its module {1} has no {0}: versions do not fit", _REINSTALL
     ),
-    _fault(
-        r"(?:ImportError: (.*)|cannot open shared object file.*)",
-        "a library of the engine cannot be loaded",
-        "reinstall the engine from the lock file; its build must fit this machine's driver and C library",
-    ),
+    _fault(r"ImportError: (.*)", "a library cannot be loaded: {0}", _REINSTALL),
 )
 
 
@@ -138,21 +170,26 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
+def _accusing(lines: Sequence[str]) -> list[str]:
+    """Lines that can hold a fault: healthy starts warn of errors that might happen one day."""
+    return [line for line in lines[-_SEARCHED_LINES:] if not _HARMLESS.search(line)]
+
+
 def known_fault(lines: Sequence[str]) -> tuple[Fault, re.Match[str]] | None:
-    """The first fault of the table that the log shows, with its last line."""
+    """The first fault of the table that the log shows, where it shows it last."""
+    text = "\n".join(_accusing(lines))
     for fault in FAULTS:
-        for line in reversed(lines):
-            if match := fault.pattern.search(line):
-                return fault, match
+        *_, last = (None, *fault.pattern.finditer(text))
+        if last is not None:
+            return fault, last
     return None
 
 
 def last_error_line(lines: Sequence[str]) -> str | None:
-    """The last line that names an error itself, rather than pointing at one further up."""
-    for line in reversed(lines):
-        if (match := _ERROR_LINE.search(line)) and not any(words in line for words in _WRAPPERS):
-            return match[1].strip()
-    return None
+    """The last line that names an error itself; one that points further up only if there is no other."""
+    named = [match[1].strip() for line in _accusing(lines) if (match := _ERROR_LINE.search(line))]
+    roots = [line for line in named if not any(words in line for words in _WRAPPERS)]
+    return (roots or named or [None])[-1]
 
 
 def explain(
@@ -168,15 +205,13 @@ def explain(
         oom_kills: as in `describe_exit`.
         log: where the whole log is.
     """
-    shown = "\n    ".join(lines[-SHOWN_LINES:]) or "(the engine printed nothing)"
-    evidence = f"{ending}; the end of {log}:\n    {shown}"
+    shown = "\n".join(line[:_SHOWN_COLUMNS] for line in lines[-SHOWN_LINES:]) or "(it printed nothing)"
+    evidence = f"{ending}; the end of {log}:\n{textwrap.indent(shown, '    ')}"
     if (found := known_fault(lines)) is not None:
         fault, match = found
-        groups = [group.strip() if group else "" for group in match.groups()]
-        cause = fault.cause.format(*groups) if groups else fault.cause
-        seen = match.string.strip()
-        if seen not in {line.strip() for line in lines[-SHOWN_LINES:]}:
-            evidence = f"{seen}\n  {evidence}"
+        cause = fault.cause.format(*(group.strip() if group else "" for group in match.groups()))
+        if match[0] not in shown:
+            evidence = f"{match[0].strip()}\n  {evidence}"
         return EngineError(f"{what}: {cause}", evidence=evidence, next_step=fault.next_step)
     if (line := last_error_line(lines)) is not None:
         return EngineError(f"{what}: {line}", evidence=evidence, next_step=f"read the log before that line: {log}")

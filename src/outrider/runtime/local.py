@@ -97,8 +97,7 @@ class LocalRuntime:
             running = self._spawn(files, launch, host, dict(labels or {}))
             try:
                 self._await_answer(running, launch, budget, expected_s, on_progress or _ignore)
-                if not running.note_ready(detach=detached):
-                    raise running.failure() or _lost_supervisor(files)
+                self._note_ready(running, files, detach=detached)
             except BaseException:  # Ctrl-C included: nothing stays behind
                 running.stop()
                 raise
@@ -215,6 +214,15 @@ class LocalRuntime:
             )
         self._require_ours(running, launch.port)
 
+    def _note_ready(self, running: LocalRunning, files: Entry, *, detach: bool) -> None:
+        if not running.note_ready(detach=detach):
+            raise running.failure() or EngineError(
+                f"the supervisor of {files.name} ended while the engine was starting",
+                evidence=files.supervisor_log.read_text(errors="replace").strip()
+                or "it was killed: no last words",
+                next_step="start again; if it happens twice, look for what ends processes of this user",
+            )
+
     def _require_ours(self, running: LocalRunning, port: int) -> None:
         """Make sure that the answer came from this run: a port can be shared, or taken during the start."""
         met = [it for it in ports.listeners(port) if ports.conflicts(it, running.record.host)]
@@ -267,14 +275,6 @@ def _converse(supervisor: subprocess.Popen[bytes], order: Order) -> dict[str, ob
         return {}
     answer: dict[str, object] = json.loads(line)
     return answer
-
-
-def _lost_supervisor(files: Entry) -> EngineError:
-    return EngineError(
-        f"the supervisor of {files.name} ended while the engine was starting",
-        evidence=files.supervisor_log.read_text(errors="replace").strip() or "it left no message: it was killed",
-        next_step="start again; if it happens twice, look for what ends processes of this user",
-    )
 
 
 def _refuse_secrets(argv: Sequence[str]) -> None:

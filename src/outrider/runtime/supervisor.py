@@ -1,15 +1,15 @@
 """The process between us and an engine: it keeps the engine's log and exit code, and leaves nothing behind.
 
 `python -P -m outrider.runtime.supervisor` reads one JSON line from standard input (see `Order`), starts the
-engine, and answers one JSON line; then it obeys further lines. It is a child subreaper, so that orphans of the run come back to it, and it
-ends the whole run when
+engine, and answers one JSON line; then it obeys further lines. It is a child subreaper, so that orphans of
+the run come back to it, and it ends the whole run when
 
 - the engine's main process ends (workers that outlive their server hold the device's memory),
 - it gets SIGTERM, SIGINT or SIGHUP,
 - its owner is gone: the owner's pidfd says so even after `kill -9`, and so does the end of standard input.
 
-The line `{"ready": true, "detach": true}` notes the first answer and makes it forget its owner. If the supervisor itself is killed, the
-kernel sends the engine SIGTERM (PR_SET_PDEATHSIG).
+The line `{"ready": true, "detach": true}` notes the first answer and makes it forget its owner. If the
+supervisor itself is killed, the kernel sends the engine SIGTERM (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def processes_of(runtime: LocalRuntime) -> set[process_group.ProcessRef]:
     return process_group.members(record.run) | supervisor
 
 
-def test_start_answers_and_stop_leaves_nothing(runtime: LocalRuntime, engine: Callable[..., Launch], port: int) -> None:
+def test_start_answers_and_stop_leaves_nothing(
+    runtime: LocalRuntime, engine: Callable[..., Launch], port: int
+) -> None:
     with runtime.start(NAME, engine(), labels={"stack": "abc"}) as running:
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert running.alive()
@@ -381,4 +383,3 @@ def test_a_chatty_engine_keeps_its_log_bounded_and_its_first_and_last_lines(
         assert running.log_lines()[0] == "the very first"
         kept = sum(file.stat().st_size for file in running.log_file.parent.glob("engine*.log"))
         assert kept < 3 * (50_000 + 65_536)
-
