@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from outrider.engine import adapter
@@ -12,8 +13,6 @@ from outrider.load.result import ClientHealth, EngineWindow, LoadResult
 from outrider.load.validity import Evidence, findings
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from outrider.load.engine_window import EngineWatch
     from outrider.load.session import LoadSession
     from outrider.load.timing import TokenSource
@@ -26,8 +25,8 @@ def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: 
     if watch is not None and plan.engine is not None and window.opened_at is not None:
         engine = watch.summary(adapter(plan.engine), recorder.window_tpot.mean)
     outcomes, unmeasured = recorder.outcomes, recorder.unmeasured
-    if session.gave_up and not outcomes:
-        outcomes, unmeasured = unmeasured, outcomes
+    if session.gave_up and not outcomes:  # ended in the warm-up: its outcomes are all there is
+        outcomes = Counter({o: n for o, n in unmeasured.items() if o is not Outcome.CANCELLED})
     span = window.length_s
     result = LoadResult(
         status="ok",

@@ -140,7 +140,7 @@ class LoadResult(_Block):
         throughput_tok_s: `tokens_in_window` / `window_s`.
         goodput_req_s: measured requests that ended well / `window_s`.
         token_source: where token counts come from.
-        outcomes: measured requests by outcome.
+        outcomes: measured requests by outcome; of the warm-up if every one of its requests failed.
         outcomes_unmeasured: warm-up and cool-down requests by outcome.
         errors: up to five error texts for each outcome that is not ok.
         unique_bigram_ratio: median over outputs; low is repetitive.

