@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from outrider.campaign.stats import (
     Interval,
+    bootstrap_interval,
     drift,
     equivalence,
     paired_share_difference,
     paired_speedup,
-    bootstrap_interval,
     throughput_ratio,
     tight_enough,
 )

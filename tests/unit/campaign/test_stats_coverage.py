@@ -7,10 +7,10 @@ import pytest
 
 from outrider.campaign import stats
 from outrider.campaign.stats import (
+    bootstrap_interval,
     drift,
     paired_share_difference,
     paired_speedup,
-    bootstrap_interval,
     throughput_ratio,
 )
 
