@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -16,13 +17,11 @@ _COLOUR = {"ok": "green", "flagged": "yellow", "invalid": "red", "info": "cyan"}
 
 def print_summary(result: LoadResult, console: Console) -> None:
     """Latencies, counts, and every reason for doubt."""
-    load = (
-        f"concurrency {result.concurrency}"
-        if result.concurrency
-        else f"{result.arrivals} {result.rate or ''} req/s"
-    )
+    load = f"{result.arrivals} arrivals" + (f" at {result.rate:g} requests/s" if result.rate else "")
+    if result.concurrency is not None:
+        load = f"concurrency {result.concurrency}"
     console.print(
-        f"[bold]{result.model}[/bold] at {load}: [{_COLOUR[result.status]}]{result.status}[/], "
+        f"[bold]{escape(result.model)}[/bold], {load}: [{_COLOUR[result.status]}]{result.status}[/], "
         f"{result.requests} requests in {result.window_s:.1f} s"
     )
     console.print(_latencies(result))
@@ -52,8 +51,8 @@ def progress_line(progress: Progress) -> str:
     tpot = f", TPOT p50 {progress.tpot_p50_s * 1e3:.1f} ms" if progress.tpot_p50_s is not None else ""
     failed = f", {progress.failed} failed" if progress.failed else ""
     return (
-        f"{progress.phase} {progress.elapsed_s:.0f} s: {progress.measured} measured, {progress.in_flight} in flight"
-        f"{failed}, {progress.tokens_s:.0f} tokens/s{tpot}"
+        f"{progress.phase} {progress.elapsed_s:.0f} s: {progress.measured} measured, "
+        f"{progress.in_flight} in flight{failed}, {progress.tokens_s:.0f} tokens/s{tpot}"
     )
 
 
