@@ -21,7 +21,7 @@ SHOWN_LINES = 15
 _SHOWN_COLUMNS = 300
 _SEARCHED_LINES = 3000  # eight workers print a stack trace each before the server prints the last one
 _HARMLESS = re.compile(r"(?:^|\s)(?:INFO|WARNING|DEBUG)[: ]")
-_ERROR_LINE = re.compile(r"(?:^|\s)((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?:: .*)?$|.*\berror: .*)")
+_ERROR_LINE = re.compile(r"(?:^|\s)((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)(?:: .*)?$|.*\berror: .*)")
 _WRAPPERS = ("See root cause above", "See stack trace", "Failed core proc", "WorkerProc initialization failed")
 
 

@@ -80,36 +80,33 @@ def chatter(kind: str) -> None:
         time.sleep(0.02)  # what the program under test waits for is elsewhere
 
 
-def step(word: str, value: str) -> None:
-    if word == "print":
-        say(value)
-    elif word == "flood":
-        for i in range(int(value)):
-            say(f"line {i} " + "x" * 90)
-    elif word == "environ":
-        say(f"{value}={os.environ.get(value)}")
-    elif word == "ignore":
-        signal.signal(signal.Signals[value], signal.SIG_IGN)
-    elif word == "fork":
-        fork(value)
-    elif word == "blank-environment":
-        overwrite_environment()
-    elif word == "gate":
-        Handler.gate = Path(value)
-    elif word == "serve":
-        serve(int(value))
-    elif word == "chatter":
-        chatter(value)
-    elif word == "exit":
-        os._exit(int(value))
-    elif word == "kill":
-        os.kill(os.getpid(), signal.Signals[value])
-    elif word == "wait":
-        wait_for_ever()
-    else:
-        raise SystemExit(f"unknown step {word}")
+def set_gate(path: str) -> None:
+    """Answer 503 until this file exists."""
+    Handler.gate = Path(path)
+
+
+def flood(count: str) -> None:
+    for i in range(int(count)):
+        say(f"line {i} " + "x" * 90)
+
+
+STEPS = {
+    "print": say,
+    "flood": flood,
+    "environ": lambda name: say(f"{name}={os.environ.get(name)}"),
+    "ignore": lambda name: signal.signal(signal.Signals[name], signal.SIG_IGN),
+    "fork": fork,
+    "blank-environment": lambda _: overwrite_environment(),
+    "gate": set_gate,
+    "serve": lambda port: serve(int(port)),
+    "chatter": chatter,
+    "exit": lambda code: os._exit(int(code)),
+    "kill": lambda name: os.kill(os.getpid(), signal.Signals[name]),
+    "wait": lambda _: wait_for_ever(),
+}
 
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        step(*argument.partition("=")[::2])
+        step, _, value = argument.partition("=")
+        STEPS[step](value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import pwd
 import socket
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from outrider.errors import RuntimeStateError
 from outrider.runtime import ports
 from outrider.runtime.ports import Listener
+
+if TYPE_CHECKING:
+    import ipaddress
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
