@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from outrider.load.engine_window import EngineWatch
     from outrider.load.session import LoadSession
     from outrider.load.timing import TokenSource
+    from outrider.load.workloads import Workload
 
 
-def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: int) -> LoadResult:
+def assemble(session: LoadSession, watch: EngineWatch | None, workload: Workload) -> LoadResult:
     """Put the result together and judge it."""
     plan, recorder, window = session.plan, session.recorder, session.window
     engine: EngineWindow | None = None
@@ -37,6 +38,9 @@ def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: 
         concurrency=plan.concurrency,
         rate=plan.rate,
         labels=plan.labels,
+        workload_version=workload.version,
+        workload_digest=workload.digest,
+        prompt_seed=plan.prompt_seed,
         window_s=span,
         window_start_unix=session.opened_unix,
         requests=sum(recorder.outcomes.values()),
@@ -64,7 +68,7 @@ def assemble(session: LoadSession, watch: EngineWatch | None, distinct_prompts: 
         result=result,
         plan=plan,
         gave_up=session.gave_up,
-        distinct_prompts=distinct_prompts,
+        distinct_prompts=len(workload),
         measured_sent=window.sent,
         trend=recorder.trend.relative_change(span),
         metrics_error=watch.error if watch is not None and engine is None else "",

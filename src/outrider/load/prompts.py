@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from outrider.errors import LoadError
-from outrider.load.workloads import Prompt, load_workload
+from outrider.load.workloads import load_prompts_file, load_workload
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from outrider.load.plan import LoadPlan
+    from outrider.load.workloads import Prompt, Workload
 
 
-def prompts_of(plan: LoadPlan) -> tuple[Prompt, ...]:
-    """Prompts in sending order; raises LoadError if there are none."""
+def workload_of(plan: LoadPlan) -> Workload:
+    """What the plan sends, in sending order; raises LoadError if that cannot be read."""
     if plan.workload is not None:
-        return load_workload(plan.workload, seed=plan.prompt_seed).prompts
+        return load_workload(plan.workload, seed=plan.prompt_seed)
     assert plan.prompts_file is not None
-    prompts = read_prompts(plan.prompts_file)
-    random.Random(plan.prompt_seed).shuffle(prompts)  # noqa: S311 - order, not secrets
-    return tuple(prompts)
-
-
-def read_prompts(path: Path) -> list[Prompt]:
-    """JSON lines, each with `messages` or `prompt`, and optionally `id`, `category`, `max_tokens`."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise LoadError(f"prompts cannot be read: {error.strerror}", evidence=str(path)) from error
-    prompts = [_prompt(line, f"{path}:{n}", n) for n, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
-        raise LoadError("a prompts file has no prompts", evidence=str(path))
-    return prompts
-
-
-def _prompt(line: bytes, where: str, number: int) -> Prompt:
-    try:
-        row: dict[str, Any] = orjson.loads(line)
-        messages = row.get("messages") or [{"role": "user", "content": row["prompt"]}]
-        return Prompt(
-            id=str(row.get("id", number)),
-            category=str(row.get("category", "")),
-            messages=tuple({"role": m["role"], "content": m["content"]} for m in messages),
-            max_tokens=row.get("max_tokens"),
-        )
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise LoadError(
-            "a line of the prompts file is not a prompt",
-            evidence=f"{where}: {error!r}",
-            next_step='write {"messages": [{"role": "user", "content": "..."}]} or {"prompt": "..."} in each line',
-        ) from error
+    return load_prompts_file(plan.prompts_file, seed=plan.prompt_seed)
 
 
 def request_body(plan: LoadPlan, prompt: Prompt) -> bytes:

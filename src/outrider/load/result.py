@@ -128,7 +128,8 @@ class LoadResult(_Block):
     Attributes:
         schema_version: raised when a field changes its meaning.
         status: `ok`, `flagged` or `invalid`: the worst severity in `validity`.
-        model, endpoint, ignore_eos, arrivals, concurrency, rate, labels: from the plan.
+        model, endpoint, ignore_eos, arrivals, concurrency, rate, labels, prompt_seed: from the plan.
+        workload_version, workload_digest: what was sent (see `Workload`).
         window_s: first measured send to last measured end; throughput and engine counters are over it.
         window_start_unix: wall-clock time of the first measured send.
         requests: measured requests.
@@ -158,6 +159,9 @@ class LoadResult(_Block):
     concurrency: int | None
     rate: float | None
     labels: Labels
+    workload_version: int
+    workload_digest: str
+    prompt_seed: int
     window_s: float
     window_start_unix: float | None
     requests: int

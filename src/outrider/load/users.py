@@ -23,7 +23,7 @@ from outrider.load.api_key import read_api_key
 from outrider.load.client import Exchange, StreamClient
 from outrider.load.locust_rows import fire_rows
 from outrider.load.plan import Closed, LoadPlan
-from outrider.load.prompts import prompts_of, request_body
+from outrider.load.prompts import workload_of, request_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def _share(environment: Any, host: str | None) -> tuple[LoadPlan, StreamClient, 
         requests=1,
         max_tokens=options.max_tokens,
     )
-    prompts = prompts_of(plan)
+    prompts = workload_of(plan).prompts
     # Workers of a distributed run begin at different prompts, so that none answers from another's cache entry.
     start = 17 * max(getattr(environment.runner, "worker_index", 0), 0) % len(prompts)
     walk = itertools.cycle(prompts[start:] + prompts[:start])

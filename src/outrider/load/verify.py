@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from outrider.errors import LoadError
-from outrider.load.prompts import prompts_of
+from outrider.load.prompts import workload_of
 from outrider.load.run import run_load
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def verify(plan: LoadPlan) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="outrider-verify-") as name:
         scratch = Path(name)
         environment = bench_environment(scratch)
-        prompts = prompts_of(plan)
+        prompts = workload_of(plan).prompts
         chosen = [prompts[n % len(prompts)].messages[-1]["content"] for n in range(plan.requests)]
         file = scratch / "prompts.jsonl"
         file.write_bytes(b"".join(orjson.dumps({"prompt": text}) + b"\n" for text in chosen))

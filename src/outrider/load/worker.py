@@ -29,7 +29,7 @@ from outrider.load.connection import Address
 from outrider.load.engine_window import EngineWatch
 from outrider.load.locust_rows import fire_rows
 from outrider.load.plan import LoadPlan
-from outrider.load.prompts import prompts_of
+from outrider.load.prompts import workload_of
 from outrider.load.recorder import Recorder
 from outrider.load.session import LoadSession
 
@@ -116,7 +116,7 @@ def main() -> int:
 
 
 def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
-    prompts = prompts_of(plan)
+    workload = workload_of(plan)
     client = StreamClient(
         plan.url,
         plan.endpoint,
@@ -136,7 +136,7 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
             exporter.observe(exchange)
 
     recorder = Recorder(sink, keep_text=plan.keep_text)
-    session = LoadSession(plan, prompts, client, recorder, watch, report)
+    session = LoadSession(plan, workload.prompts, client, recorder, watch, report)
     environment.user_classes[0].session = session
     runner = environment.create_local_runner()
     gevent.spawn(session.probe_lag)
@@ -155,7 +155,7 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     runner.quit()
     client.close()
     recorder.flush()
-    return assemble(session, watch, len(prompts)).model_dump(mode="json")
+    return assemble(session, watch, workload).model_dump(mode="json")
 
 
 def _exporter(plan: LoadPlan, client: StreamClient) -> Exporter | None:
