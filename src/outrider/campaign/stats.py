@@ -21,28 +21,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import ndtri
 
+from outrider.campaign.resampling import (
+    expanded_percentiles,
+    finite_array,
+    resampled_rows,
+    statistic_of,
+    student_t,
+)
 from outrider.errors import CampaignError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike, NDArray
-
-    Floats = NDArray[np.float64]
+    from outrider.campaign.resampling import Floats
 
 Key = TypeVar("Key", bound=Hashable)
 Verdict = Literal["equivalent", "lower", "higher", "unclear"]
 
-RESAMPLES = 2000
 SMALL = 6
-BLOCK = 2_000_000
-"""Most values drawn at once, so that memory stays near 50 MB whatever the sample's size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def throughput_ratio(base: Sequence[float], other: Sequence[float], *, confidenc
     Raises:
         CampaignError: a side is empty or holds a value that is not a positive finite number.
     """
-    one, two = _array(base), _array(other)
+    one, two = finite_array(base), finite_array(other)
     _require_positive(one, two)
     mid = float(two.mean() / one.mean())
     n = min(one.size, two.size)
@@ -127,7 +127,7 @@ def throughput_ratio(base: Sequence[float], other: Sequence[float], *, confidenc
     if variance == 0:
         return Interval(mid, mid, mid, n, confidence=confidence)
     freedom = variance**2 / sum(p**2 / (side.size - 1) for p, side in zip(parts, (one, two), strict=True))
-    reach = _student(freedom, confidence) * math.sqrt(variance)
+    reach = student_t(freedom, confidence) * math.sqrt(variance)
     return Interval(mid * math.exp(-reach), mid, mid * math.exp(reach), n, confidence=confidence)
 
 
@@ -145,17 +145,29 @@ def bootstrap_interval(
     Raises:
         CampaignError: no values, a value that is not finite, or an unknown statistic.
     """
-    sample = _array(values)
-    figure = _statistic(statistic)
+    sample = finite_array(values)
+    figure = statistic_of(statistic)
     mid = float(figure(sample[None, :])[0])
     if sample.size == 1:
         return Interval(-math.inf, mid, math.inf, 1, confidence=confidence)
     if statistic == "mean" and sample.size < SMALL:
-        reach = _student(sample.size - 1, confidence) * float(sample.std(ddof=1)) / math.sqrt(sample.size)
+        reach = student_t(sample.size - 1, confidence) * float(sample.std(ddof=1)) / math.sqrt(sample.size)
         return Interval(mid - reach, mid, mid + reach, sample.size, confidence=confidence)
-    draws = np.concatenate([figure(sample[rows]) for rows in _resampled_rows(sample.size, seed)])
-    low, high = _levels(draws, sample.size, confidence)
+    draws = np.concatenate([figure(sample[rows]) for rows in resampled_rows(sample.size, seed)])
+    low, high = expanded_percentiles(draws, sample.size, confidence)
     return Interval(min(low, mid), mid, max(high, mid), sample.size, confidence=confidence)
+
+
+def paired_difference(
+    base: Mapping[Key, float], other: Mapping[Key, float], *, seed: int = 0, confidence: float = 0.95
+) -> Interval:
+    """Mean over common keys of `other` - `base`, any unit; bootstrap over keys.
+
+    Raises:
+        CampaignError: no common key, or a value that is not finite.
+    """
+    one, two, dropped = _aligned(base, other)
+    return replace(bootstrap_interval(two - one, seed=seed, confidence=confidence), dropped=dropped)
 
 
 def paired_share_difference(
@@ -237,7 +249,8 @@ class DriftReport:
         """One sentence for tables and reports."""
         size = f"{abs(self.relative_change):.1%} {'slower' if self.relative_change > 0 else 'faster'}"
         ends = f"{self.largest.low - 1:+.1%} to {self.largest.high - 1:+.1%}"
-        seen = f"baseline {self.later + 1} of {len(self.from_first)} was {size} than number {self.earlier + 1} ({ends})"
+        pair = f"baseline {self.later + 1} of {len(self.from_first)}", f"number {self.earlier + 1}"
+        seen = f"{pair[0]} was {size} than {pair[1]} ({ends})"
         return {
             "steady": f"The machine kept its speed within {self.tolerance:.0%}: {seen}.",
             "drifting": f"The machine's speed moved: {seen}.",
@@ -295,17 +308,6 @@ def drift(
     return DriftReport(verdict, largest, earlier, later, tolerance, from_first)
 
 
-def _array(values: ArrayLike) -> Floats:
-    array = np.sort(np.asarray(values, dtype=np.float64).ravel())
-    if array.size == 0 or not np.isfinite(array).all():
-        raise CampaignError(
-            "a sample has no values, or one that is not a finite number",
-            evidence=f"{array.size} values",
-            next_step="leave failed requests out of the sample",
-        )
-    return array
-
-
 def _aligned(base: Mapping[Key, float], other: Mapping[Key, float]) -> tuple[Floats, Floats, int]:
     """Values of both sides for the common keys in one fixed order, and the number of keys dropped."""
     common = sorted(base.keys() & other.keys(), key=str)
@@ -336,45 +338,8 @@ def _ratio_of_means(one: Floats, two: Floats, seed: int, confidence: float) -> t
         return 0.0, mid, math.inf
     if n < SMALL:
         influence = one / one.mean() - two / two.mean()
-        reach = _student(n - 1, confidence) * float(influence.std(ddof=1)) / math.sqrt(n)
+        reach = student_t(n - 1, confidence) * float(influence.std(ddof=1)) / math.sqrt(n)
         return mid * math.exp(-reach), mid, mid * math.exp(reach)
-    draws = np.concatenate([one[rows].mean(axis=1) / two[rows].mean(axis=1) for rows in _resampled_rows(n, seed)])
-    low, high = _levels(draws, n, confidence)
+    draws = np.concatenate([one[rows].mean(axis=1) / two[rows].mean(axis=1) for rows in resampled_rows(n, seed)])
+    low, high = expanded_percentiles(draws, n, confidence)
     return min(low, mid), mid, max(high, mid)
-
-
-def _resampled_rows(n: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Index arrays of shape (block, n), `RESAMPLES` rows in all."""
-    rng = np.random.default_rng(seed)
-    block = max(1, BLOCK // n)
-    for done in range(0, RESAMPLES, block):
-        yield rng.integers(0, n, size=(min(block, RESAMPLES - done), n))
-
-
-def _levels(draws: Floats, n: int, confidence: float) -> tuple[float, float]:
-    """Ends of the expanded percentile interval: level Phi(-sqrt(n/(n-1)) t) instead of alpha/2."""
-    tail = float(ndtr(-math.sqrt(n / (n - 1)) * _student(n - 1, confidence)))
-    low, high = np.quantile(draws, (tail, 1 - tail))
-    return float(low), float(high)
-
-
-def _student(freedom: float, confidence: float) -> float:
-    return float(stdtrit(freedom, (1 + confidence) / 2))
-
-
-def _statistic(name: str) -> Callable[[Floats], Floats]:
-    """A function from (rows, n) to (rows,)."""
-    if name == "mean":
-        return lambda rows: rows.mean(axis=1)
-    share = 0.5 if name == "median" else _percentile_share(name)
-    return lambda rows: np.quantile(rows, share, axis=1)
-
-
-def _percentile_share(name: str) -> float:
-    try:
-        share = float(name.removeprefix("p")) / 100 if name.startswith("p") else math.nan
-    except ValueError:
-        share = math.nan
-    if not 0 <= share <= 1:
-        raise CampaignError(f"there is no statistic {name!r}", next_step="use mean, median or p0 to p100")
-    return share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outrider.campaign import stats
+from outrider.campaign import resampling
 from outrider.campaign.stats import (
     bootstrap_interval,
     drift,
@@ -19,7 +19,7 @@ RUNS = 300
 
 @pytest.fixture(autouse=True)
 def fewer_resamples(monkeypatch):
-    monkeypatch.setattr(stats, "RESAMPLES", 600)
+    monkeypatch.setattr(resampling, "RESAMPLES", 600)
 
 
 def coverage(truth, interval_of):
