@@ -206,9 +206,10 @@ def _agreement(
 
 
 def _accuracy(a: Mapping[str, Answer], b: Mapping[str, Answer]) -> Accuracy:
-    tasks: dict[str, Task] = {task.id: task for task in load_tasks() if task.id in a and task.id in b}
-    solved = [{key: task.solved_by(side[key].text) for key, task in tasks.items()} for side in (a, b)]
+    known: dict[str, Task] = {task.id: task for task in load_tasks()}
+    solved = [{key: known[key].solved_by(answer.text) for key, answer in side.items()} for side in (a, b)]
     difference = paired_share_difference(solved[0], solved[1])
+    tasks = {key: task for key, task in known.items() if key in a and key in b}
     kinds: defaultdict[str, list[str]] = defaultdict(list)
     for key, task in tasks.items():
         kinds[task.kind].append(key)
