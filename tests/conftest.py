@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from outrider.model_store import prepare
 from outrider.stack import find_stack
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -20,15 +23,25 @@ def smollm2_dir() -> Path:
     return directory
 
 
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Path of a Chromium; on CI a missing one is a failure."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
+def _program(*names: str, package: str) -> str:
+    """Path of a program; on CI a missing one is a failure, elsewhere a skip."""
+    for name in names:
         if found := shutil.which(name):
             return found
+    missing = f"no {names[0]} on this machine (Debian: apt-get install {package})"
     if os.environ.get("CI"):
-        pytest.fail("no Chromium: .ci/run installs it")
-    pytest.skip("no Chromium on this machine (Debian: apt-get install chromium chromium-driver)")
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    return _program("chromium", "chromium-browser", "google-chrome", package="chromium")
+
+
+@pytest.fixture(scope="session")
+def chromedriver() -> str:
+    return _program("chromedriver", package="chromium-driver")
 
 
 @pytest.fixture

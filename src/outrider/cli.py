@@ -68,8 +68,8 @@ def stacks() -> None:
         node = stack.node.accelerator if not stack.node.gpus else f"{stack.node.gpus}x {stack.node.accelerator}"
         table.add_row(stack.name, stack.target.model, node, engine, ", ".join(stack.variants))
     Console().print(table)
-    for error in broken:
-        typer.echo(str(error), err=True)
+    for mistake in broken:
+        typer.echo(str(mistake), err=True)
     if broken:
         raise typer.Exit(1)
 

@@ -41,8 +41,7 @@ class Provenance(BaseModel):
         env: variables that were set for it.
         image_digest: of the container image; None outside containers.
         drafter, drafter_revision: what proposed tokens; None without speculation.
-        workload_version, workload_digest: of the prompt set.
-        seed: prompt order.
+        seed: prompt order; version and digest of the prompt set are in the load test's own fields.
         host: machine, kernel, CPU, cores, memory.
         gpus, driver: as the vendor's tool reports them; empty without one.
     """
@@ -57,8 +56,6 @@ class Provenance(BaseModel):
     image_digest: str | None = None
     drafter: str | None = None
     drafter_revision: str | None = None
-    workload_version: str | None = None
-    workload_digest: str | None = None
     seed: int
     host: dict[str, Any]
     gpus: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
 from outrider.campaign.store import RunStore
-from outrider.campaign.view import CampaignView, choices_text, points_table
+from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
 from outrider.errors import CampaignError
 from outrider.report import write_report
@@ -103,7 +103,9 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     points = compare(cells, store.requests())
     console.print()
     console.print(points_table(points, f"{stack.name}, run {store.directory.name}"))
-    console.print(choices_text(choose(points)))
+    console.print(choices_text(choose(points)), soft_wrap=True)
+    if doubts := findings_text(points):
+        console.print(doubts, soft_wrap=True)
     moved = drift_of(cells)
     if moved:
         console.print(f"[{'yellow' if moved.drifted else 'dim'}]{moved.summary}[/]")
@@ -118,14 +120,20 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
 
 
 def drift_of(cells: list[Cell]) -> DriftReport | None:
-    """How baseline's repeats moved over the run; None if nothing was measured twice."""
-    groups: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    """How baseline moved from repeat to repeat; None if no place of the grid was measured twice.
+
+    Repeats ask other prompts, so places (workload, concurrency) are paired, not prompts: plain decoding
+    takes the same time for any of them.
+    """
+    repeats: dict[int, dict[tuple[str, int], float]] = {}
     for cell in cells:
         if cell.variant == "baseline" and cell.load and cell.load.tpot_s.mean:
-            began = datetime.fromisoformat(cell.started_at).timestamp()
-            groups.setdefault((cell.workload, cell.concurrency), []).append((began, cell.load.tpot_s.mean))
-    repeated = [series for series in groups.values() if len(series) > 1]
-    return drift(repeated) if repeated else None
+            repeats.setdefault(cell.repeat, {})[cell.workload, cell.concurrency] = cell.load.tpot_s.mean
+    common = set.intersection(*(set(places) for places in repeats.values())) if len(repeats) > 1 else set()
+    if not common:
+        return None
+    ordered = [repeats[r] for r in sorted(repeats)]
+    return drift([{place: places[place] for place in common} for places in ordered])
 
 
 def _in_doubt(points: list[Point]) -> bool:

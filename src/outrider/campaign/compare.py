@@ -10,6 +10,7 @@ import polars as pl
 
 from outrider.campaign.cell import MEASURED
 from outrider.campaign.stats import Interval, bootstrap_interval, paired_speedup
+from outrider.load.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,9 +87,8 @@ def compare(cells: Sequence[Cell], requests: pl.DataFrame) -> list[Point]:
 
 
 def _usable_rows(requests: pl.DataFrame) -> pl.DataFrame:
-    return requests.filter(
-        (pl.col("phase") == "measured") & (pl.col("outcome") == "ok") & pl.col("tpot_s").is_not_null()
-    )
+    ended_well = pl.col("outcome").is_in([outcome.value for outcome in Outcome if outcome.ok])
+    return requests.filter((pl.col("phase") == "measured") & ended_well & pl.col("tpot_s").is_not_null())
 
 
 def _point(key: tuple[str, int, str], cells: list[Cell], rows: pl.DataFrame) -> Point:

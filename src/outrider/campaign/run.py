@@ -12,10 +12,10 @@ from outrider.campaign import provenance
 from outrider.campaign.cell import Cell, CellKey, Provenance
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
+from outrider.engine import adapter
 from outrider.errors import CampaignError, EngineError, LoadError
 from outrider.load import LoadPlan, run_load
 from outrider.load.plan import Closed, Labels
-from outrider.load.workloads import load_workload
 
 if TYPE_CHECKING:
     from outrider.campaign.store import RunStore
@@ -154,6 +154,8 @@ class _Runner:
             max_tokens=self._plan.max_tokens,
             temperature=0.0,
             seed=self._plan.seed,
+            # Cells ask the same prompts of the same engine; none may find another's in the prefix cache.
+            extra_body=adapter(self._stack.engine.name).isolated_cache(f"{self._store.directory.name}/{key.id}"),
             engine=self._stack.engine.name,
             speculates=expects_drafts,
             labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
@@ -196,7 +198,6 @@ class _Runner:
     def _provenance(self, key: CellKey, served: Served | None) -> Provenance:
         speculation = self._stack.variant(key.variant).speculation
         drafter = speculation.drafter if speculation else None
-        workload = load_workload(key.workload, seed=self._plan.prompt_seed(key))
         engine: dict[str, Any] = {
             "name": self._stack.engine.name,
             "pinned": self._stack.engine.version,
@@ -210,8 +211,6 @@ class _Runner:
             env=dict(served.launch.env) if served else {},
             drafter=drafter.model if drafter else (speculation.method if speculation else None),
             drafter_revision=drafter.revision if drafter else None,
-            workload_version=str(workload.version),
-            workload_digest=workload.digest,
             seed=self._plan.prompt_seed(key),
         )
 

@@ -25,13 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_TYPES = {"int": pl.Int64, "float": pl.Float64, "str": pl.String}
+ColumnType = pl.DataType | type[pl.DataType]
+_TYPES: dict[str, ColumnType] = {"int": pl.Int64, "float": pl.Float64, "str": pl.String}
 # RequestRecord's annotations (`int | None`, a Literal, ...) as column types, so that every part has the same.
-_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+_COLUMNS: dict[str, ColumnType] = {
     f.name: _TYPES.get(str(f.type).split(" ", maxsplit=1)[0], pl.String) for f in fields(RequestRecord)
 }
-_KEY_COLUMNS = {"cell_id": pl.String, "variant": pl.String, "workload": pl.String, "concurrency": pl.Int64}
-_KEY_COLUMNS |= {"repeat": pl.Int64}
+_KEY_COLUMNS: dict[str, ColumnType] = {
+    "cell_id": pl.String,
+    "variant": pl.String,
+    "workload": pl.String,
+    "concurrency": pl.Int64,
+    "repeat": pl.Int64,
+}
 
 
 class RunStore:
@@ -106,8 +112,7 @@ class RunStore:
         return self.requests_file
 
     def _write_part(self, part: Path, cell: Cell, records: Sequence[RequestRecord]) -> None:
-        key = {"cell_id": cell.cell_id, "variant": cell.variant, "workload": cell.workload}
-        key |= {"concurrency": cell.concurrency, "repeat": cell.repeat}
+        key = {name: getattr(cell, name) for name in _KEY_COLUMNS}
         frame = pl.DataFrame([key | asdict(r) for r in records], schema=_KEY_COLUMNS | _COLUMNS)
         scratch = part.with_suffix(".tmp")
         try:

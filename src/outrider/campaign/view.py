@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.progress import (
     BarColumn,
     Progress,
@@ -109,38 +110,38 @@ class CampaignView:
 
 
 def points_table(points: Sequence[Point], title: str) -> Table:
-    """The run's points, one row each."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name, justify in (
-        ("workload", "left"),
-        ("users", "right"),
-        ("variant", "left"),
-        ("TPOT ms", "right"),
-        ("TTFT ms", "right"),
-        ("tok/s", "right"),
-        ("tokens/step", "right"),
-        ("speedup (95 %)", "right"),
-        ("status", "left"),
-    ):
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+    """The run's points, one row each; fits 80 columns."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=0)
+    for column in ("workload", "users", "variant", "TPOT ms", "tok/s", "tok/step", "speedup, 95 %", "status"):
+        words = column in {"workload", "variant", "status"}
+        table.add_column(column, justify="left" if words else "right", no_wrap=True)
     place = None
     for p in points:
         if place not in {None, (p.workload, p.concurrency)}:
             table.add_section()
         place = (p.workload, p.concurrency)
-        gain = f"{p.speedup.mid:.2f}x ({p.speedup.low:.2f}-{p.speedup.high:.2f})" if p.speedup else ""
         table.add_row(
             p.workload,
             str(p.concurrency),
             p.variant,
             f"{p.tpot_s.mid * 1000:.1f}" if p.tpot_s else "-",
-            f"{p.ttft_s.mid * 1000:.0f}" if p.ttft_s else "-",
-            f"{p.throughput_tok_s:.1f}" if p.throughput_tok_s else "-",
+            f"{p.throughput_tok_s:.0f}" if p.throughput_tok_s else "-",
             f"{p.tokens_per_step:.2f}" if p.tokens_per_step else "-",
-            gain,
-            f"[{_STATUS[p.status]}]{p.status}[/] {', '.join(dict.fromkeys(f.code for f in p.findings))}".rstrip(),
+            f"{p.speedup.mid:.2f} {p.speedup.low:.2f}-{p.speedup.high:.2f}" if p.speedup else "",
+            f"[{_STATUS[p.status]}]{p.status}[/]",
         )
     return table
+
+
+def findings_text(points: Sequence[Point]) -> str:
+    """One line a finding: where, what, and the figures behind it; empty if there is none."""
+    lines = [
+        f"  {p.workload}, {p.concurrency}, {p.variant}: [bold]{finding.code}[/] {finding.evidence}"
+        for p in points
+        for finding in p.findings
+        if finding.severity != "info"
+    ]
+    return "\n".join(["[yellow]Reasons for doubt[/]", *lines]) if lines else ""
 
 
 def choices_text(choices: Sequence[Choice]) -> str:

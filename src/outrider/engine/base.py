@@ -234,6 +234,10 @@ class EngineAdapter(Protocol):
         """Read the start-up log."""
         ...
 
+    def isolated_cache(self, salt: str) -> dict[str, str]:
+        """Request fields that keep requests with another salt out of each other's prefix cache."""
+        ...
+
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition; raises EngineError if it is not this engine's."""
         ...

@@ -149,6 +149,10 @@ class VllmAdapter:
             spec_method=found.get("spec_method"),
         )
 
+    def isolated_cache(self, salt: str) -> dict[str, str]:
+        """Request fields that keep requests with another salt out of each other's prefix cache."""
+        return {"cache_salt": salt}
+
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition of vLLM.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -81,6 +81,8 @@ class LoadPlan(_Frozen):
             loop), or 2 seconds' worth (open loop).
         max_tokens: output limit; a prompt's own limit, where smaller, wins.
         ignore_eos: run every answer to max_tokens (an extension of vLLM and SGLang).
+        extra_body: further fields of every request, e.g. vLLM's `cache_salt`, which keeps a load test from
+            finding another one's prompts in the prefix cache.
         temperature, seed: sampling; seed None leaves it to the server.
         usage: `continuous` asks for cumulative usage in every chunk, `final` for servers that refuse that.
         idle_timeout_s: a stream without a byte for so long is counted as stalled. Not a total.
@@ -108,6 +110,7 @@ class LoadPlan(_Frozen):
     warmup_requests: int | None = Field(default=None, ge=0)
     max_tokens: int = Field(default=256, ge=1)
     ignore_eos: bool = False
+    extra_body: dict[str, Any] = Field(default_factory=dict)
     temperature: float = Field(default=0.0, ge=0)
     seed: int | None = None
     usage: Literal["continuous", "final"] = "continuous"

@@ -37,6 +37,7 @@ def request_body(plan: LoadPlan, prompt: Prompt) -> bytes:
         body["seed"] = plan.seed
     if plan.ignore_eos:
         body["ignore_eos"] = True
+    body |= plan.extra_body
     if plan.endpoint == "chat":
         body["messages"] = list(prompt.messages)
     else:

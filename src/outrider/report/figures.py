@@ -90,7 +90,7 @@ def acceptance(points: Sequence[Point], palette: dict[str, str]) -> go.Figure | 
                         name=f"{variant}, {point.concurrency} user{'s' * (point.concurrency > 1)}",
                         legendgroup=f"{variant}{point.concurrency}",
                         showlegend=index == 1,
-                        marker={"color": palette[variant], "opacity": 1 - 0.6 * order / max(len(own), 1)},
+                        marker={"color": _lighter(palette[variant], 0.7 * order / max(len(own), 1))},
                         hovertemplate=f"{variant}, position %{{x}}: %{{y:.1%}}<extra></extra>",
                     ),
                     row=1,
@@ -99,6 +99,12 @@ def acceptance(points: Sequence[Point], palette: dict[str, str]) -> go.Figure | 
     figure.update_yaxes(tickformat=".0%", range=[0, 1])
     figure.update_layout(barmode="group")
     return figure
+
+
+def _lighter(colour: str, share: float) -> str:
+    """A hex colour mixed with white: share 0 leaves it, 1 is white."""
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
 def _add(

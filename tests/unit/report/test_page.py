@@ -1,0 +1,120 @@
+"""The report in a real headless Chromium: it renders, without errors, without a network, with data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from tests.unit.campaign.made import cell, rows
+
+from outrider.campaign.compare import compare
+from outrider.campaign.stats import drift
+from outrider.load.result import Finding
+from outrider.report import write_report
+from outrider.stack import find_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHARTS = ["speedup", "tpot", "throughput", "acceptance"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report over two workloads, two loads, one finding and one failed cell."""
+    doubt = (Finding(code="not_steady", severity="flagged", evidence="TPOT <b>moved</b> </script>", fix="again"),)
+    cells, requests = [], []
+    for workload, gain in (("edit", 1.6), ("chat", 0.95)):
+        for concurrency in (1, 4):
+            base = 0.02 * concurrency**0.3
+            cells.append(cell("baseline", workload, concurrency, tpot_s=base))
+            cells.append(cell("ngram", workload, concurrency, tpot_s=base / gain, al=1.7, findings=doubt))
+            requests += [
+                rows("baseline", workload, concurrency, base),
+                rows("ngram", workload, concurrency, base / gain),
+            ]
+    cells.append(cell("eagle3", "edit", 1, error="the engine died\n  seen: <out of memory>"))
+    points = compare(cells, pl.concat(requests))
+    moved = drift([{"a": 0.02, "b": 0.03}, {"a": 0.021, "b": 0.031}])
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    return write_report(file, stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=moved)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, chromedriver: str, page: Path) -> Iterator[webdriver.Chrome]:
+    options = Options()
+    options.binary_location = chromium
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1280,1600",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+    try:
+        driver.get(page.as_uri())
+        yield driver
+    finally:
+        driver.quit()
+
+
+pytestmark = pytest.mark.browser
+
+
+def ask(browser: webdriver.Chrome, script: str) -> Any:
+    return browser.execute_script(f"return {script}")
+
+
+def test_no_console_errors(browser: webdriver.Chrome) -> None:
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_nothing_is_fetched(browser: webdriver.Chrome) -> None:
+    names = ask(browser, "performance.getEntriesByType('resource').map(e => e.name)")
+    assert [name for name in names if not name.startswith("data:")] == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_chart_is_drawn_and_has_data(browser: webdriver.Chrome, chart: str) -> None:
+    traces = ask(browser, f"document.getElementById('chart-{chart}').data.map(t => [t.name, Array.from(t.y)])")
+    assert traces
+    assert all(len(y) > 0 and all(value is not None for value in y) for _, y in traces)
+    drawn = ask(
+        browser, f"document.querySelectorAll('#chart-{chart} .points path, #chart-{chart} .point path').length"
+    )
+    assert drawn >= len(traces)
+
+
+def test_speedup_chart_shows_what_was_made(browser: webdriver.Chrome) -> None:
+    values = ask(browser, "Array.from(document.getElementById('chart-speedup').data[0].y)")
+    assert values == pytest.approx([1.6, 1.6])
+
+
+def test_choices_name_the_winner_of_each_place(browser: webdriver.Chrome) -> None:
+    cards = ask(browser, "Array.from(document.querySelectorAll('#choices .use')).map(e => e.textContent)")
+    assert cards == ["ngram", "ngram", "baseline", "baseline"]
+
+
+def test_every_point_has_a_row_and_failures_are_told(browser: webdriver.Chrome) -> None:
+    assert ask(browser, "document.querySelectorAll('#points tbody tr').length") == 9
+    assert "<out of memory>" in ask(browser, "document.body.innerText")
+
+
+def test_text_from_outside_is_escaped(browser: webdriver.Chrome) -> None:
+    assert ask(browser, "Array.from(document.querySelectorAll('b')).some(e => e.textContent === 'moved')") is False
+    assert "TPOT <b>moved</b> </script>" in ask(browser, "document.body.innerText")
+
+
+def test_page_fits_its_window(browser: webdriver.Chrome) -> None:
+    assert ask(browser, "document.documentElement.scrollWidth <= window.innerWidth") is True
