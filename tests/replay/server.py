@@ -12,7 +12,8 @@ It prints its port as the first line of standard output. A request says how it w
     usage=continuous|final|none                             finish=stop|length|tool_calls|abort|none
     field=content|reasoning|reasoning_content|tool|empty    eos=1           a last token without text
     status=CODE     answer with this status                 split=N         cut writes into N bytes
-    at=K            chunk at which a fault strikes
+    at=K            chunk at which a fault strikes          failing=TEXT    only prompts with TEXT fail (error)
+    hangup=1        close the connection after the answer, without having said so
     fault=reset|close|stall|json|utf8|huge|error|nodone|notstream|hang
 
 Truth is the time just before the bytes are handed to the kernel, on CLOCK_MONOTONIC, which all processes of
@@ -67,6 +68,8 @@ class Script:
     split: int = 0
     at: int = 5
     fault: str = ""
+    failing: str = ""
+    hangup: int = 0
 
     @classmethod
     def of(cls, model: str) -> Script:
@@ -136,6 +139,8 @@ class Server:
             return plain(writer, 200, b'{"object":"chat.completion","choices":[]}')
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         truth = Truth(asked["messages"][-1]["content"] if chat else asked["prompt"], received)
+        if script.failing and script.failing in truth.id:
+            script.fault, script.at = "error", 0
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
             b"transfer-encoding: chunked\r\n\r\n"
@@ -185,7 +190,7 @@ class Server:
             tail += b"data: [DONE]\n\n"
         writer.write((chunk(tail) if tail else b"") + b"0\r\n\r\n")
         await writer.drain()
-        return True
+        return not script.hangup
 
 
 def delta(script: Script, n: int) -> dict:

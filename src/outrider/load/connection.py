@@ -67,18 +67,27 @@ class Connection:
         self.used = 0
         try:
             self._socket: Any = gsocket.create_connection((address.host, address.port), timeout=timeout_s)
-            self._socket.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
-            if address.tls:
-                context = gssl.create_default_context()
-                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
         except std_socket.gaierror as error:
             raise ExchangeError(Outcome.UNRESOLVED, f"{address.host}: {error.strerror}") from error
         except TimeoutError as error:
             raise ExchangeError(Outcome.CONNECT_TIMEOUT, f"no connection within {timeout_s} s") from error
-        except gssl.SSLError as error:
-            raise ExchangeError(Outcome.TLS, str(error)) from error
         except OSError as error:
-            raise ExchangeError(_of_errno(error, address), str(error)) from error
+            refused = error.errno == errno.ECONNREFUSED
+            raise ExchangeError(Outcome.REFUSED if refused else Outcome.UNREACHABLE, str(error)) from error
+        self._socket.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
+        if address.tls:
+            self._wrap(address, timeout_s)
+
+    def _wrap(self, address: Address, timeout_s: float) -> None:
+        try:
+            context = gssl.create_default_context()
+            self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+        except TimeoutError as error:
+            self._socket.close()
+            raise ExchangeError(Outcome.TLS, f"the handshake did not end within {timeout_s} s") from error
+        except OSError as error:  # SSLError is one; so is a peer that hangs up
+            self._socket.close()
+            raise ExchangeError(Outcome.TLS, str(error)) from error
 
     def send(self, data: bytes, timeout_s: float) -> None:
         """Write all of `data`."""
@@ -116,14 +125,6 @@ class Connection:
     def close(self) -> None:
         """Close without waiting for anything."""
         self._socket.close()
-
-
-def _of_errno(error: OSError, address: Address) -> Outcome:
-    if error.errno == errno.ECONNREFUSED:
-        return Outcome.REFUSED
-    if address.tls and error.errno in {errno.ECONNRESET, errno.EPIPE, None}:
-        return Outcome.TLS  # the peer hung up on the handshake
-    return Outcome.RESET if error.errno == errno.ECONNRESET else Outcome.UNREACHABLE
 
 
 class Pool:

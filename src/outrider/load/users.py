@@ -23,7 +23,7 @@ from outrider.load.api_key import read_api_key
 from outrider.load.client import Exchange, StreamClient
 from outrider.load.locust_rows import fire_rows
 from outrider.load.plan import Closed, LoadPlan
-from outrider.load.prompts import workload_of, request_body
+from outrider.load.prompts import request_body, workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
