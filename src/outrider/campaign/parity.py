@@ -9,7 +9,8 @@ under two batch sizes. So byte identity is not expected here, and its absence is
 - **Agreement**: greedy answers to the same prompts; length of the common prefix as a share of the longer
   answer, in tokens where both servers return token ids (vLLM: `return_token_ids`), else in characters, and
   labelled so. The first variant is asked twice, in another order, for the agreement that it has *with itself*:
-  the noise floor beside which the other figure must be read.
+  the noise floor beside which the other figure must be read. An interval of no width (100 % to 100 %) says
+  that no prompt differed, not that none ever will.
 - **Accuracy**: share of right answers on the tasks of `parity_tasks`, its paired difference with an
   interval, and a verdict against a margin.
 
@@ -85,9 +86,7 @@ async def run_parity(
     chosen = plan or ParityPlan()
     sides = []
     for url, again in ((url_a, chosen.noise_floor), (url_b, False)):
-        sides.append(
-            await collect_answers(url, model, chosen, again=again, progress=progress, transport=transport)
-        )
+        sides.append(await collect_answers(url, model, chosen, again=again, progress=progress, transport=transport))
     return compare_answers(sides[0], sides[1], model, chosen, names=names)
 
 
@@ -143,6 +142,7 @@ def compare_answers(
         loss = paired_difference(shares, floor_shares, seed=plan.seed)
     accuracy = _accuracy(a.of("task"), b.of("task"))
     return ParityResult(
+        schema=1,
         a=names[0],
         b=names[1],
         model=model,
@@ -152,9 +152,7 @@ def compare_answers(
         agreement_loss=loss,
         accuracy=accuracy,
         verdict=equivalence(accuracy.difference, plan.margin),
-        failures=[
-            f"{name}: {failure}" for name, side in zip(names, (a, b), strict=True) for failure in side.failures
-        ],
+        failures=[f"{name}: {failure}" for name, side in zip(names, (a, b), strict=True) for failure in side.failures],
     )
 
 

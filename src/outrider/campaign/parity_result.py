@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from outrider.campaign.stats import Interval, Verdict
 
@@ -84,7 +84,7 @@ class ParityResult(BaseModel):
     """The stable JSON of `outrider parity --json` (`schema` 1). Intervals: low, mid, high, n, dropped, confidence.
 
     Attributes:
-        schema_version: 1.
+        schema_: 1; `schema` in the JSON. Fields are only ever added within a schema number.
         a: name of the variant that is the reference.
         b: name of the variant in question.
         model: served model.
@@ -98,8 +98,8 @@ class ParityResult(BaseModel):
         failures: requests without an answer, as `variant: id: cause`; they enter no figure.
     """
 
-    model_config = ConfigDict(extra="forbid")
-    schema_version: Literal[1] = 1
+    model_config = ConfigDict(extra="forbid", serialize_by_alias=True)
+    schema_: Literal[1] = Field(1, alias="schema")
     a: str
     b: str
     model: str

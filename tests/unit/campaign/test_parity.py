@@ -232,7 +232,7 @@ def test_variants_without_a_common_prompt_are_refused():
 
 def test_the_result_is_json_with_its_schema():
     text = parity(Server(), Server()).model_dump_json()
-    assert json.loads(text)["schema_version"] == 1
+    assert json.loads(text)["schema"] == 1
     assert ParityResult.model_validate_json(text).verdict == "equivalent"
 
 
