@@ -158,3 +158,27 @@ def test_a_set_is_never_padded_with_repeats(count):
 def test_a_senseless_length_is_an_unknown_name(name):
     with pytest.raises(LoadError, match="there is no workload"):
         load_workload(name)
+
+
+PINNED = {
+    "chat": (1, "d68858582e57925d"),
+    "code": (1, "3465cd24dc0fb96b"),
+    "edit": (1, "17587c4a39314cc1"),
+    "extraction": (1, "726541f611be385c"),
+    "json": (1, "8eb853f30f9585de"),
+    "multiturn": (1, "3faa69c6bfb6cead"),
+    "reasoning": (1, "c581546373f48103"),
+    "long-1k": (1, "4f5d6dca0919344f"),
+    "long-16k": (1, "7b65ff02e55f1557"),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_changed_prompt_needs_a_new_version(name):
+    """If this fails, raise `version` in the set's file and pin the new digest: old figures no longer compare."""
+    workload = load_workload(name)
+    assert (workload.version, workload.digest[:16]) == PINNED[name]
+
+
+def test_every_listed_set_is_pinned():
+    assert set(SHORT) <= set(PINNED)
