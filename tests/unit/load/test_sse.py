@@ -18,9 +18,7 @@ def wires(draw: st.DrawFn) -> bytes:
     wire = draw(st.sampled_from(["", "\ufeff"]))
     for lines in draw(st.lists(st.lists(LINE_TEXT, max_size=3), max_size=5)):
         for line in lines:
-            noise = draw(
-                st.sampled_from(["", ": keep-alive", "event: message", "id: 7", "retry: 10", "datax: no"])
-            )
+            noise = draw(st.sampled_from(["", ": keep-alive", "event: message", "id: 7", "retry: 10", "datax: no"]))
             if noise:
                 wire += noise + draw(LINE_END)
             space = " " if line.startswith(" ") else draw(st.sampled_from(["", " "]))
