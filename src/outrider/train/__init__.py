@@ -1,0 +1,1 @@
+"""Training a drafter: know its cost beforehand, then go from prompts to a served, checked head."""

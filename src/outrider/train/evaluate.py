@@ -1,0 +1,92 @@
+"""Offline acceptance of a head on extracted samples: how often it names the target's next token, by draft step.
+
+Runs in the training interpreter. The figures are *conditional* (step i counts where steps before it were right),
+teacher-forced as in training, against the target's argmax over the draft vocabulary; tokens outside that vocabulary
+can never be proposed, so the share that the vocabulary covers is measured too and belongs to the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from datasets import load_from_disk
+from hs_connectors import FileTransfer
+from speculators.model import SpeculatorModel
+from speculators.models.eagle3.core import Eagle3DraftModel
+from speculators.models.eagle3.data import shift_batch
+from speculators.train.data import ArrowDataset, CollateFn
+
+
+def _model(checkpoint: Path, target: str, device: torch.device) -> SpeculatorModel:
+    config = Eagle3DraftModel.config_class.from_pretrained(checkpoint)
+    config.transformer_layer_config._attn_implementation = "sdpa"  # noqa: SLF001
+    config.speculators_config.verifier.name_or_path = target
+    model = Eagle3DraftModel.from_pretrained(checkpoint, config=config)
+    return model.to(device).eval()
+
+
+def _coverage(data: Path, t2d: torch.Tensor) -> float:
+    """Share of answer tokens that the draft vocabulary holds."""
+    inside = total = 0
+    for row in load_from_disk(str(data)).with_format("torch"):
+        answer = row["input_ids"][row["loss_mask"].bool()]
+        inside += int(t2d[answer].sum())
+        total += answer.numel()
+    return inside / total if total else 0.0
+
+
+@torch.no_grad()
+def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: int) -> dict[str, object]:
+    """Run the head over every sample.
+
+    Returns:
+        `conditional` [k]: share right at each step; `samples`; `tokens`: supervised positions of step 1;
+        `coverage`: share of answer tokens in the draft vocabulary.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    device = accelerator or torch.device("cpu")
+    model = _model(checkpoint, target, device)
+    dataset = ArrowDataset(
+        max_len=4096,
+        datapath=str(data),
+        transfer=FileTransfer(hidden_states),
+        on_missing="raise",
+        train_ratio=1.0,
+        split="train",
+    )
+    hidden = model.config.transformer_layer_config.hidden_size
+    layers = len(model.config.eagle_aux_hidden_state_layer_ids)
+    correct, total = [0.0] * k, [0.0] * k
+    # The packed form with one sample a batch: no sample sees another, no padding to mask out.
+    for index in range(len(dataset)):
+        sample = dataset[index]
+        rows = int(sample["input_ids"].shape[0]) - 1
+        collate = CollateFn(rows, hidden, num_target_layers=layers, dtype=torch.bfloat16, preprocess=shift_batch)
+        batch = {key: value.to(device) for key, value in collate([sample]).items() if isinstance(value, torch.Tensor)}
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            _tokens, _loss, metrics = model(**batch, ttt_steps=k)
+        for step in range(k):
+            correct[step] += float(metrics[f"cond_acc_{step}_sum"])
+            total[step] += float(metrics[f"cond_acc_{step}_total"])
+    t2d = model.t2d.cpu() if model.t2d is not None else torch.ones(1, dtype=torch.bool)
+    return {
+        "conditional": [c / t if t else 0.0 for c, t in zip(correct, total, strict=True)],
+        "samples": len(dataset),
+        "tokens": total[0],
+        "coverage": _coverage(data, t2d) if model.t2d is not None else 1.0,
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Command line of the above."""
+    parser = argparse.ArgumentParser(prog="evaluate")
+    for name in ("checkpoint", "data", "hidden-states", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--k", type=int, default=3)
+    options = parser.parse_args(argv)
+    result = evaluate(options.checkpoint, options.data, options.hidden_states, options.target, options.k)
+    options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,118 @@
+"""Stage extract: the target's hidden states at the auxiliary layers and the last one, a file a row."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from outrider.train import engines
+from outrider.train.answer import SPLITS
+from outrider.train.errors import TrainError
+from outrider.train.manifest import read_manifest
+from outrider.train.processes import require_success, run_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from outrider.train.session import Session
+
+# Files cost a header and the rest of their last block; a full disk kills the engine, not only us.
+_SPARE = 1.08
+_BYTES_PER_VALUE = 2  # BF16
+
+
+def hidden_state_bytes(tokens: int, layers: int, hidden_size: int) -> int:
+    """Bytes of hidden states: tokens x layers x hidden size x 2 (BF16)."""
+    return tokens * layers * hidden_size * _BYTES_PER_VALUE
+
+
+def require_room(directory: Path, needed: int, *, already: int = 0) -> None:
+    """Refuse to start what the disk cannot hold.
+
+    Raises:
+        TrainError: says how many GB are needed and free.
+    """
+    free = shutil.disk_usage(directory).free
+    if needed * _SPARE - already > free:
+        raise TrainError(
+            f"extraction needs {needed * _SPARE / 1e9:.1f} GB, {free / 1e9:.1f} GB are free"
+            + (f" beside {already / 1e9:.1f} GB that are there already" if already else ""),
+            evidence=f"disk of {directory}",
+            next_step="choose another --directory, fewer samples or shorter ones; `outrider train plan` counts",
+        )
+
+
+def extract(session: Session, out: Path) -> dict[str, Any]:
+    """Send every prepared row through the target and keep its hidden states.
+
+    Raises:
+        TrainError: the disk is too small; rows are missing at the end.
+    """
+    config, recipe = session.target_config(), session.recipe
+    layers = (*recipe.aux_layers, session.target_layers())
+    tokens = _tokens(session)
+    hidden = int(str(config["hidden_size"]))
+    already = sum(f.stat().st_size for f in out.rglob("*.safetensors"))
+    require_room(out, hidden_state_bytes(tokens, len(layers), hidden), already=already)
+    incoming = out / "incoming"
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.mkdir()
+    launch = engines.extraction_launch(
+        session.stack,
+        session.model_dir,
+        session.port,
+        session.engine_env,
+        layers=layers,
+        storage=incoming,
+        text_only=recipe.text_only,
+    )
+    with session.served("extract", launch) as url:
+        for split in SPLITS:
+            _extract_split(session, url, out, split)
+    shutil.rmtree(incoming, ignore_errors=True)
+    counts: dict[str, Any] = {}
+    for split in SPLITS:
+        files = list((out / split).glob("hs_*.safetensors"))
+        counts[split] = {"rows": len(files), "bytes": sum(f.stat().st_size for f in files)}
+    return counts
+
+
+def _tokens(session: Session) -> int:
+    """Tokens of all rows, cut to the sequence length at worst not at all: an upper bound."""
+    manifest = read_manifest(session.stage_dir("regenerate"))
+    if manifest is None:
+        return session.recipe.samples * session.recipe.seq_len
+    return sum(manifest.counts[s]["prompt_tokens"] + manifest.counts[s]["answer_tokens"] for s in SPLITS)
+
+
+def _extract_split(session: Session, url: str, out: Path, split: str) -> None:
+    recipe = session.recipe
+    target = out / split
+    target.mkdir(exist_ok=True)
+    clients = recipe.clients if split == "train" else 1
+    jobs = [
+        session.job(
+            out / f"{split}.{rank}.log",
+            "speculators", "generate-offline-data",
+            "--endpoint", f"{url}/v1",
+            "--preprocessed-data", session.stage_dir("prepare") / split,
+            "--output", target,
+            "--concurrency", max(1, recipe.concurrency // clients),
+            "--world-size", clients,
+            "--rank", rank,
+        )
+        for rank in range(clients)
+    ]  # fmt: skip
+
+    def watch(elapsed_s: float) -> None:
+        done = sum(1 for _ in target.glob("hs_*.safetensors"))
+        session.say(f"extract {split}: {done} rows, {done / elapsed_s:.1f}/s")
+
+    budget = session.budgets.get("extract") if split == "train" else None
+    require_success("extract", jobs, run_all(jobs, session.job_env(), budget_s=budget, watch=watch))
+    if not any(target.glob("hs_*.safetensors")):
+        raise TrainError(
+            f"no hidden states came out for split {split}",
+            evidence=str(out / f"{split}.0.log"),
+            next_step="look into that log: each refused row is named there",
+        )
