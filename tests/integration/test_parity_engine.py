@@ -54,9 +54,7 @@ def test_the_engine_returns_token_ids(sides: dict[str, tuple[Answers, EngineScra
 
 def test_ngram_leaves_the_answers_quality_alone(sides: dict[str, tuple[Answers, EngineScrape]]) -> None:
     """Byte identity is not expected in BF16: agreement is judged beside what baseline has with itself."""
-    result = compare_answers(
-        sides["baseline"][0], sides["ngram"][0], "smollm2-135m", PLAN, names=("baseline", "ngram")
-    )
+    result = compare_answers(sides["baseline"][0], sides["ngram"][0], "smollm2-135m", PLAN, names=("baseline", "ngram"))
     assert result.failures == []
     assert result.agreement.unit == "tokens"
     assert result.agreement.share.mid > 0.5

@@ -248,9 +248,7 @@ def test_a_dip_in_the_middle_is_caught():
     ],
 )
 def test_a_drift_report_says_in_a_sentence_what_it_found(speeds, noise, start):
-    cells = [
-        {k: abs(v) for k, v in baseline(s, seed=n, noise=noise, prompts=12).items()} for n, s in enumerate(speeds)
-    ]
+    cells = [{k: abs(v) for k, v in baseline(s, seed=n, noise=noise, prompts=12).items()} for n, s in enumerate(speeds)]
     report = drift(cells)
     assert report.summary.startswith(start)
     assert report.drifted == (speeds[1] > 1)

@@ -34,9 +34,7 @@ def test_paired_speedup_covers_the_truth(prompts):
         level = rng.lognormal(-3, 0.3, prompts)
         gain = rng.normal(1.5, 0.2, prompts)
         noise = rng.normal(1, 0.03, (2, prompts))
-        return paired_speedup(
-            dict(enumerate(level * gain * noise[0])), dict(enumerate(level * noise[1])), seed=seed
-        )
+        return paired_speedup(dict(enumerate(level * gain * noise[0])), dict(enumerate(level * noise[1])), seed=seed)
 
     assert 0.90 <= coverage(1.5, simulate) <= 0.99
 

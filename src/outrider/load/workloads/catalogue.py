@@ -18,6 +18,11 @@ def workload_names() -> tuple[str, ...]:
     return (*sorted((*SETS, "multiturn")), *LISTED)
 
 
+def is_workload(name: str) -> bool:
+    """Whether `load_workload` takes this name, without building anything; also true of unlisted lengths."""
+    return name in workload_names() or target_tokens(name) is not None
+
+
 def load_workload(name: str, *, seed: int = 0, count: int | None = None) -> Workload:
     """Build one of Outrider's own workloads.
 

@@ -73,13 +73,9 @@ def _format_of(asked: str, rows: list[Located], file: Path) -> str:
     if asked in FORMATS:
         return asked
     if asked != "auto":
-        raise LoadError(
-            f"there is no prompt format {asked!r}", next_step=f"use auto or one of {', '.join(FORMATS)}"
-        )
+        raise LoadError(f"there is no prompt format {asked!r}", next_step=f"use auto or one of {', '.join(FORMATS)}")
     if not rows:
-        raise LoadError(
-            "a file of prompts is empty", evidence=str(file), next_step="put one JSON object on each line"
-        )
+        raise LoadError("a file of prompts is empty", evidence=str(file), next_step="put one JSON object on each line")
     where, first = rows[0]
     found = detect_format(first) if isinstance(first, dict) else None
     if found is None:

@@ -64,9 +64,7 @@ def _document(data: dict[str, Any], draw: random.Random, *, volume: int, words: 
 def _facts(data: dict[str, Any], draw: random.Random) -> dict[str, str]:
     """One value for every slot that a phrase can have."""
     who, other = draw.sample(data["who"], 2)
-    picked = {
-        slot: draw.choice(data[slot]) for slot in ("place", "thing", "things", "weather", "weather_start", "day")
-    }
+    picked = {slot: draw.choice(data[slot]) for slot in ("place", "thing", "things", "weather", "weather_start", "day")}
     return picked | {
         "who": who,
         "other": other,

@@ -134,9 +134,7 @@ class SpeedBenchRow(BaseModel):
         if not texts:
             raise ValueError("expected user messages in `messages`, or `turns`")
         if any(PLACEHOLDER in text for text in texts):
-            raise ValueError(
-                "the text is a placeholder: run the data set's own prepare.py, which fetches the sources"
-            )
+            raise ValueError("the text is a placeholder: run the data set's own prepare.py, which fetches the sources")
         return self
 
     def _texts(self) -> list[str]:

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from outrider.errors import LoadError
-from outrider.load.workloads import load_workload, workload_names
+from outrider.load.workloads import is_workload, load_workload, workload_names
 from outrider.load.workloads.written import read_set
 
 SHORT = tuple(name for name in workload_names() if not name.startswith("long-"))
@@ -156,6 +156,7 @@ def test_a_set_is_never_padded_with_repeats(count):
 
 @pytest.mark.parametrize("name", ["long-0k", "long-k", "long-1000k", "long-04k"])
 def test_a_senseless_length_is_an_unknown_name(name):
+    assert not is_workload(name)
     with pytest.raises(LoadError, match="there is no workload"):
         load_workload(name)
 
@@ -182,3 +183,8 @@ def test_a_changed_prompt_needs_a_new_version(name):
 
 def test_every_listed_set_is_pinned():
     assert set(SHORT) <= set(PINNED)
+
+
+@pytest.mark.parametrize("name", [*workload_names(), "long-3k", "long-999k"])
+def test_a_name_can_be_checked_without_building_its_prompts(name):
+    assert is_workload(name)

@@ -104,9 +104,7 @@ def test_speed_bench_reads_prepared_and_published_rows(tmp_path, row):
 
 def test_speed_bench_placeholders_are_refused_and_not_sent(tmp_path):
     text = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
-    file = lines(
-        tmp_path / "q.jsonl", {"question_id": "ab", "category": "qa", "sub_category": "x", "turns": [text]}
-    )
+    file = lines(tmp_path / "q.jsonl", {"question_id": "ab", "category": "qa", "sub_category": "x", "turns": [text]})
     with pytest.raises(LoadError, match=r"prepare\.py"):
         load_prompts_file(file)
 
@@ -219,9 +217,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path):
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    texts=st.lists(st.text(min_size=1).filter(lambda t: t.strip()), min_size=1, max_size=8), seed=st.integers(0, 5)
-)
+@given(texts=st.lists(st.text(min_size=1).filter(lambda t: t.strip()), min_size=1, max_size=8), seed=st.integers(0, 5))
 def test_any_text_survives_the_file(tmp_path, texts, seed):
     """Line separators such as U+2028 may stand inside a JSON string and must not split a row."""
     file = tmp_path / "any.jsonl"
