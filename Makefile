@@ -19,7 +19,7 @@ demo: env ## Serve, load, measure and report the embedded default: a real model 
 	@$(OUTRIDER) campaign smollm2-cpu --run $(RUN) || test $$? -eq 3 # 3: done, with findings that are shown
 
 test: env ## Run the tests; the slow ones start the real engine
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 lint: env ## Check style
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

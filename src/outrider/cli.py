@@ -16,6 +16,7 @@ from outrider import __version__
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
+from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
 from outrider.stack.loader import find_stack, list_stacks, load_stack
@@ -26,6 +27,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Which way of serving this model is fastest at which load, and how do you run it?",
 )
+
+
+_INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
 class Form(StrEnum):
@@ -129,6 +133,8 @@ def fetch(stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or
 
 app.command("campaign")(campaign_command)
 app.command("report")(report_command)
+app.command("load")(load_command)
+app.command("verify-client")(verify_client_command)
 
 
 def main() -> None:
@@ -138,9 +144,10 @@ def main() -> None:
     except OutriderError as error:
         Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: nothing is left running, finished cells are kept", err=True)
-        sys.exit(130)
+    except SystemExit as exit_:
+        if exit_.code == _INTERRUPTED:
+            typer.echo("interrupted: nothing is left running, finished cells are kept", err=True)
+        raise
 
 
 def _escaped(text: str) -> str:

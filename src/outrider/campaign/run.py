@@ -15,11 +15,12 @@ from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter
 from outrider.errors import CampaignError, EngineError, LoadError
 from outrider.load import LoadPlan, run_load
+from outrider.load.outcome import Outcome
 from outrider.load.plan import Closed, Labels
 
 if TYPE_CHECKING:
     from outrider.campaign.store import RunStore
-    from outrider.load.result import LoadOutcome, RequestRecord
+    from outrider.load.result import LoadOutcome, LoadResult, RequestRecord
     from outrider.load.result import Progress as LoadProgress
     from outrider.runtime.base import Progress as StartProgress
     from outrider.runtime.base import Runtime
@@ -131,7 +132,7 @@ class _Runner:
                     on_progress=lambda progress: self._watcher.cell_progress(key, progress),
                 )
                 # A dead engine explains whatever the client saw, and its figures are no measurement.
-                error = self._engines.death(key.variant)
+                error = self._engines.death(key.variant) or _nothing_measured(outcome.result)
             except (EngineError, LoadError) as caught:
                 error = self._engines.death(key.variant) or caught
         cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)
@@ -213,6 +214,15 @@ class _Runner:
             drafter_revision=drafter.revision if drafter else None,
             seed=self._plan.prompt_seed(key),
         )
+
+
+def _nothing_measured(result: LoadResult) -> LoadError | None:
+    """A load test in which no request ended well is no measurement, and is tried again on resuming."""
+    if sum(count for outcome, count in result.outcomes.items() if Outcome(outcome).ok):
+        return None
+    kinds = ", ".join(f"{count} {Outcome(name).meaning}" for name, count in result.outcomes.items()) or "none was sent"
+    texts = [text for errors in result.errors.values() for text in errors]
+    return LoadError("no request ended well", evidence=f"{kinds}; {texts[0] if texts else 'no error text'}")
 
 
 def _keep_plan(plan: CampaignPlan, store: RunStore) -> None:

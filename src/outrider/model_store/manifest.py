@@ -38,7 +38,7 @@ def check(directory: Path) -> list[str]:
         ModelError: there is no manifest, or it cannot be read.
     """
     try:
-        listed = json.loads((directory / NAME).read_text(encoding="utf-8"))["files"]
+        listed = dict(json.loads((directory / NAME).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             "the manifest of a model directory cannot be read",

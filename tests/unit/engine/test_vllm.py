@@ -211,6 +211,13 @@ def test_old_versions_use_old_names() -> None:
     assert names_for("0.8.0")["itl"] == "vllm:time_per_output_token_seconds"
 
 
+def test_cache_salt_keeps_within_what_the_engine_accepts() -> None:
+    one, other = (VLLM.isolated_cache(f"results/run@host/{name}" + "x" * 200)["cache_salt"] for name in "ab")
+    assert one != other
+    assert len(one) <= 128
+    assert one.isalnum()
+
+
 def test_unknown_engine_suggests_the_nearest() -> None:
     with pytest.raises(EngineError, match="did you mean 'vllm'"):
         adapter("vlm")
