@@ -11,6 +11,7 @@ from outrider.stack.schema import (
     Speculation,
     Stack,
     Target,
+    Training,
     Variant,
     WeightSource,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "Speculation",
     "Stack",
     "Target",
+    "Training",
     "Variant",
     "WeightSource",
     "find_stack",

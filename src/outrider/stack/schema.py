@@ -228,6 +228,49 @@ class Campaign(_Strict):
     )
 
 
+class Training(_Strict):
+    """How a drafter for the target is trained by `outrider train run`; docs/training.md explains each field.
+
+    Attributes:
+        aux_layers: target layers whose hidden states the head reads (the last one is added by itself).
+        draft_vocab_size: tokens that the head can propose; absent means the whole vocabulary.
+        draft_config: decoder geometry of the head, where inherited head counts are wrong (MLA targets).
+        mask_token_id: token that marks masked positions.
+        text_only: leave the vision tower out while extracting.
+        temperatures: sampling temperature to its share of the conversations; shares add up to 1.
+        floor: acceptance length on held-out chat under which no head is exported.
+    """
+
+    aux_layers: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    draft_vocab_size: int | None = Field(None, gt=0)
+    draft_config: dict[str, Any] | None = None
+    mask_token_id: int | None = Field(None, ge=0)
+    text_only: bool = False
+    k: int = Field(3, gt=0, le=16)
+    samples: int = Field(10_000, gt=0)
+    check_samples: int = Field(160, gt=0)
+    seq_len: int = Field(1024, gt=1)
+    pack: int = Field(8, gt=0, description="samples of full length in one training batch")
+    max_tokens: int = Field(384, gt=1, description="of one regenerated answer")
+    temperatures: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default={"0.0": 0.6, "0.8": 0.4})
+    concurrency: int = Field(64, gt=0, description="requests in flight")
+    clients: int = Field(1, gt=0, description="client processes")
+    epochs: int = Field(8, gt=0)
+    lr: float = Field(1e-3, gt=0)
+    validation_share: float = Field(0.04, gt=0, lt=1)
+    workers: int = Field(4, ge=0, description="data loader processes")
+    floor: float = Field(1.5, ge=1)
+    seed: int = 0
+
+    @field_validator("temperatures")
+    @classmethod
+    def _shares_add_up(cls, shares: dict[str, float]) -> dict[str, float]:
+        if abs(sum(shares.values()) - 1) > 1e-6:
+            msg = f"shares add up to {sum(shares.values()):g}, not to 1"
+            raise ValueError(msg)
+        return shares
+
+
 class Stack(_Strict):
     """A target on a node with its variants."""
 
@@ -243,6 +286,7 @@ class Stack(_Strict):
     env: dict[EnvName, str] = Field(default_factory=dict)
     variants: dict[Name, Variant]
     campaign: Campaign = Campaign()
+    training: Training | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -277,9 +321,10 @@ class Stack(_Strict):
     def digest(self) -> str:
         """Sixteen hex digits over the whole stack; cells carry it, and others' cells are refused by it.
 
-        What a campaign is asked to measure does not enter: more repeats do not make another stack.
+        What a campaign is asked to measure does not enter: more repeats do not make another stack; nor does how a
+        drafter would be trained.
         """
-        data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title"})
+        data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title", "training"})
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
