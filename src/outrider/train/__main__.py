@@ -7,13 +7,14 @@ import sys
 import typer
 
 from outrider.errors import OutriderError
-from outrider.train.commands import train_run
+from outrider.train.commands import train_plan, train_run
 
 
 def main() -> None:
     """Run a command; errors that the user can act on print without a traceback and exit with 1."""
     app = typer.Typer(add_completion=False, no_args_is_help=True)
     app.callback()(lambda: None)
+    app.command("plan")(train_plan)
     app.command("run")(train_run)
     try:
         app()

@@ -66,7 +66,8 @@ An EAGLE-3 head of one decoder layer that drafts for {target}. License: {license
 
 ## Use
 
-    vllm serve <target> --speculative-config '{{"method": "eagle3", "model": "<this directory>", "num_speculative_tokens": {k}}}'
+    vllm serve <target> \\
+      --speculative-config '{{"method": "eagle3", "model": "<this directory>", "num_speculative_tokens": {k}}}'
 
 The token embedding is the target's own; the head brings {head["parameters"] / 1e6:.1f} M parameters in BF16
 ({head["bytes"] / 1e6:.1f} MB) and a draft vocabulary of {recipe["draft_vocab_size"] or "the target's"} tokens.
@@ -81,18 +82,20 @@ answer. Acceptance by position is unconditional (accepted at that position / dra
 {chr(10).join(rows)}
 
 Offline, teacher-forced, on the same prompts: conditional acceptance {_list(offline["conditional"])}, which would be an
-acceptance length of {offline["expected_length"]:.2f}; the draft vocabulary covers {offline["coverage"]:.1%} of answer tokens.
+acceptance length of {offline["expected_length"]:.2f}; the draft vocabulary covers {offline["coverage"]:.1%} of answer
+tokens.
 
 ## Data
 
-{answers["conversations"]} conversations from the families in `src/outrider/train/corpus/` ({mix}), answered by the target
-itself ({answers["answer_tokens"]} answer tokens, {answers["rows"]} rows, {answers["failed"]} empty or refused and left out).
+{answers["conversations"]} conversations from the families in `src/outrider/train/corpus/` ({mix}),
+answered by the target itself: {answers["answer_tokens"]} answer tokens in {answers["rows"]} rows;
+{answers["failed"]} conversations came back empty or were refused and are left out.
 Sampling temperatures: {_shares(recipe["temperatures"])}. No text of other people or models is in it.
 
 ## Recipe
 
-Auxiliary layers {list(recipe["aux_layers"])} and the last one; {recipe["epochs"]} epochs at most, learning rate {recipe["lr"]},
-{k} unrolled steps, batches of {recipe["seq_len"] * recipe["pack"]} tokens, seed {recipe["seed"]}.
+Auxiliary layers {list(recipe["aux_layers"])} and the last one; {recipe["epochs"]} epochs at most, learning rate
+{recipe["lr"]}, {k} unrolled steps, batches of {recipe["seq_len"] * recipe["pack"]} tokens, seed {recipe["seed"]}.
 Time: {", ".join(f"{stage} {f['seconds']:.0f} s" for stage, f in facts.items())}.
 Versions: {", ".join(f"{p} {v}" for p, v in versions.items()) or "not recorded"}.
 Made with `outrider train run {stack}`.

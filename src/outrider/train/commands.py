@@ -1,22 +1,28 @@
-"""`outrider train run`: plain functions with Typer annotations, registered by the command line."""
+"""`outrider train plan` and `outrider train run`: plain functions, registered by the command line."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from outrider.model_store import prepare as prepare_model
 from outrider.runtime import ports
 from outrider.stack import find_stack
-from outrider.train import engines, pipeline
+from outrider.train import catalogue, engines, pipeline
 from outrider.train.errors import TrainError
+from outrider.train.plan import Workload, plan_on, verdict
+from outrider.train.plan_document import plan_json, plan_markdown, plan_table
 from outrider.train.recipe import recipe_of
 from outrider.train.session import Session
+
+if TYPE_CHECKING:
+    from outrider.train.plan import Plan
 
 
 def _pairs(words: list[str] | None, what: str) -> dict[str, str]:
@@ -102,8 +108,63 @@ def train_run(
     )
     manifests = pipeline.run(session, first=_stage(first), until=_stage(until))
     if json_path:
-        text = json.dumps(pipeline.summary(manifests), indent=2)
-        if json_path == "-":
-            typer.echo(text)
-        else:
-            Path(json_path).write_text(text + os.linesep, encoding="utf-8")
+        _write_json(json_path, pipeline.summary(manifests))
+
+
+def train_plan(
+    stack: Annotated[str, typer.Argument(help="name or file of a stack")],
+    samples: Annotated[int | None, typer.Option(help="conversations; the recipe's if left out")] = None,
+    seq_len: Annotated[int | None, typer.Option(help="tokens of one, prompt and answer")] = None,
+    epochs: Annotated[float, typer.Option(help="passes over the data")] = 1.0,
+    node: Annotated[str, typer.Option(help="node of the catalogue, `this`, or a YAML file")] = "",
+    config: Annotated[Path | None, typer.Option(help="config.json of the target, if the catalogue lacks it")] = None,
+    answer_tok_s: Annotated[float | None, typer.Option(help="measured decode throughput of the node")] = None,
+    answer_share: Annotated[float, typer.Option(help="share of tokens that the target writes")] = 0.7,
+    markdown: Annotated[Path | None, typer.Option(help="write the plan as a document")] = None,
+    json_path: Annotated[
+        str | None, typer.Option("--json", help="write the plan as JSON; - is standard output")
+    ] = None,
+) -> None:
+    """Say what training a head costs, where it fits, and what a bigger machine would change. Starts nothing."""
+    chosen = find_stack(stack)
+    recipe = recipe_of(chosen)
+    target = catalogue.target_shape(chosen, config)
+    head = catalogue.head_shape(target, recipe)
+    work = Workload(
+        samples or recipe.samples, seq_len or recipe.seq_len, answer_share, epochs, recipe.k, recipe.check_samples
+    )
+    name = node or catalogue.default_node(chosen)
+    here = plan_on(catalogue.find_node(name, target, answer_tok_s=answer_tok_s), target, head, work)
+    others = [
+        plan_on(catalogue.find_node(other, target), target, head, work)
+        for other in catalogue.node_names()
+        if other != name
+    ]
+    sentence = verdict(here, others)
+    if markdown is not None:
+        text = plan_markdown(chosen.name, target, here, others, work, sentence, recipe.floor)
+        markdown.write_text(text, encoding="utf-8")
+    if json_path:
+        _write_json(json_path, plan_json(here, others, work, sentence))
+    if json_path != "-":
+        _show(here, work, sentence)
+
+
+def _show(here: Plan, work: Workload, sentence: str) -> None:
+    table = Table(title=f"{work.samples} samples x {work.seq_len} tokens on {here.node.title}, {here.mode}")
+    for column in ("stage", "wall h", "GPU h", "disk", "formula"):
+        table.add_column(column, overflow="fold")
+    for row in plan_table(here):
+        table.add_row(*row)
+    console = Console()
+    console.print(table)
+    console.print(here.reason, highlight=False)
+    console.print(sentence, style="bold", highlight=False)
+
+
+def _write_json(place: str, data: dict[str, Any]) -> None:
+    text = json.dumps(data, indent=2)
+    if place == "-":
+        typer.echo(text)
+    else:
+        Path(place).write_text(text + "\n", encoding="utf-8")

@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from datasets import load_from_disk
 from hs_connectors import FileTransfer
-from speculators.model import SpeculatorModel
+from speculators.losses import resolve_loss_config
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.models.eagle3.data import shift_batch
 from speculators.train.data import ArrowDataset, CollateFn
 
 
-def _model(checkpoint: Path, target: str, device: torch.device) -> SpeculatorModel:
+def _model(checkpoint: Path, target: str, device: torch.device) -> Eagle3DraftModel:
     config = Eagle3DraftModel.config_class.from_pretrained(checkpoint)
     config.transformer_layer_config._attn_implementation = "sdpa"  # noqa: SLF001
     config.speculators_config.verifier.name_or_path = target
@@ -59,6 +59,7 @@ def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: 
     )
     hidden = model.config.transformer_layer_config.hidden_size
     layers = len(model.config.eagle_aux_hidden_state_layer_ids)
+    losses = resolve_loss_config("kl_div", "eager")  # the fused ones need Triton
     correct, total = [0.0] * k, [0.0] * k
     # The packed form with one sample a batch: no sample sees another, no padding to mask out.
     for index in range(len(dataset)):
@@ -67,7 +68,7 @@ def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: 
         collate = CollateFn(rows, hidden, num_target_layers=layers, dtype=torch.bfloat16, preprocess=shift_batch)
         batch = {key: value.to(device) for key, value in collate([sample]).items() if isinstance(value, torch.Tensor)}
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            _tokens, _loss, metrics = model(**batch, ttt_steps=k)
+            _tokens, _loss, metrics = model(**batch, ttt_steps=k, loss_config=losses)
         for step in range(k):
             correct[step] += float(metrics[f"cond_acc_{step}_sum"])
             total[step] += float(metrics[f"cond_acc_{step}_total"])

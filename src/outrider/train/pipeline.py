@@ -59,7 +59,7 @@ STAGES = (
             "validation_share",
             "seed",
         ),
-    ),  # fmt: skip
+    ),
     Stage("check", check.check, ("fit", "extract"), ("k", "seed")),
     Stage("export", export.export, ("fit", "check"), ("floor",)),
     Stage("card", card.write_card, ("check", "export"), ()),

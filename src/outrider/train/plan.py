@@ -4,8 +4,9 @@ With N samples of L tokens, T = N L tokens in all, of which the target writes a 
 
 - regenerate: a T / (decode throughput of the node).
 - extract:    2 P T / (GPUs x peak x prefill share), P active parameters; the usual two FLOPs a parameter and token.
-- fit:        (6 P_layer + 4 P_vocab) T k e / (GPUs x peak x training share), k unrolled steps, e epochs; the vocabulary
-              projection is frozen (speculators 0.9.0), so it has no weight gradient; the target's own projection runs once.
+- fit:        (6 P_layer + 4 P_vocab) T k e / (GPUs x peak x training share), k unrolled steps, e epochs;
+              the vocabulary projection is frozen (speculators 0.9.0), so it has no weight gradient, and the
+              target's own projection runs once.
 - check:      the held-out prompts at the node's throughput, plus engine starts.
 - disk:       T x (auxiliary layers + 1) x hidden size x 2 bytes if extracted offline.
 
@@ -252,7 +253,8 @@ def _fit(node: PlanNode, target: TargetShape, head: HeadShape, work: Workload) -
     flops = per_token * work.tokens * work.epochs
     formula = (
         f"((6 x {head.layer_params:.3g} + 4 x {head.vocab_params:.3g}) x {work.k} + 2 x {head.vocab_params:.3g}) x "
-        f"{work.tokens:.3g} tokens x {work.epochs:g} epochs / ({node.gpus} x {node.bf16_tflops:g} TFLOPS x {node.train_mfu:g})"
+        f"{work.tokens:.3g} tokens x {work.epochs:g} epochs / "
+        f"({node.gpus} x {node.bf16_tflops:g} TFLOPS x {node.train_mfu:g})"
     )
     trained = head.layer_params + head.vocab_params + target.vocab_size * head.hidden_size
     # FP32 weights, gradients and two moments of what is trained, plus the checkpoints of a run.

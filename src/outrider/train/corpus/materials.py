@@ -45,6 +45,16 @@ _JOBS = (
 _GOODS = ("desk lamp", "office chair", "water bottle", "rain jacket", "keyboard", "coffee grinder", "tent", "backpack",
           "bread knife", "phone case", "wool blanket", "bicycle pump")  # fmt: skip
 _MONTHS = ("January", "March", "April", "June", "July", "September", "October", "December")
+_TASKS = (
+    "send the new price list",
+    "book a room for the workshop",
+    "call the printer",
+    "check the heating bill",
+    "update the web page",
+    "collect answers to the survey",
+    "order more paper",
+    "write to the landlord",
+)
 _FRUIT = ("apples", "pears", "plums", "oranges", "lemons", "figs", "peaches", "bananas")
 
 _PASSAGES: dict[str, tuple[str, ...]] = {
@@ -149,9 +159,7 @@ def order(rng: random.Random) -> str:
 def minutes(rng: random.Random) -> str:
     """Notes of a meeting with owners and dates."""
     people = rng.sample(_NAMES, 3)
-    tasks = rng.sample(
-        ("send the new price list", "book a room for the workshop", "call the printer", "check the heating bill",
-         "update the web page", "collect answers to the survey", "order more paper", "write to the landlord"), 3)  # fmt: skip
+    tasks = rng.sample(_TASKS, 3)
     lines = [
         f"- {p} will {t} by {rng.randint(2, 28)} {rng.choice(_MONTHS)}." for p, t in zip(people, tasks, strict=True)
     ]
@@ -166,10 +174,13 @@ def word_problem(rng: random.Random) -> str:
         f"{name} has {a * c} {fruit} and packs them into boxes of {c}. How many boxes are needed?",
         f"A ticket costs {b} euros. A group of {c} children and {b} adults buys tickets. What do they pay together?",
         f"{name} buys {b} kilos of {fruit} at {c} euros a kilo and pays with a {b * c + a} euro voucher. What is left?",
-        f"A train leaves at {rng.randint(6, 11)}:{rng.choice(('05', '20', '40'))} and travels {a + 40} kilometres at {b * 10} kilometres an hour. How long does it take?",
+        (f"A train leaves at {rng.randint(6, 11)}:{rng.choice(('05', '20', '40'))} and travels {a + 40} kilometres "
+        f"at {b * 10} kilometres an hour. How long does it take?"),
         f"A tank holds {a * 10} litres. It loses {c} litres an hour. How much is left after {b} hours?",
-        f"{name} reads {a} pages on Monday and {c} pages more on each following day. How many pages is that by {rng.choice(('Thursday', 'Friday', 'Saturday'))}?",
-        f"In a class of {a + 10} pupils, {c} play the piano and {b} play football; {min(b, c) - 1} do both. How many do neither?",
+        (f"{name} reads {a} pages on Monday and {c} pages more on each following day. "
+        f"How many pages is that by {rng.choice(('Thursday', 'Friday', 'Saturday'))}?"),
+        (f"In a class of {a + 10} pupils, {c} play the piano and {b} play football; {min(b, c) - 1} do both. "
+        f"How many do neither?"),
         f"A rectangle is {a} metres long and {b} metres wide. What are its area and its perimeter?",
         f"What is {a} percent of {b * 100}? Show your steps.",
         f"Solve for x: {b}x + {a} = {a + b * c}.",
@@ -184,10 +195,12 @@ def puzzle(rng: random.Random) -> str:
         f"{x} is older than {y}. {z} is younger than {y}. Who is the youngest?",
         f"If all {rng.choice(_FRUIT)} in a basket are ripe and {x} took one from the basket, is it ripe? Explain.",
         f"{x} sits left of {y}, and {z} sits right of {y}. Who sits in the middle?",
-        f"Yesterday was {rng.choice(('Monday', 'Wednesday', 'Friday', 'Sunday'))}. What day will it be in {rng.randint(3, 12)} days?",
+        (f"Yesterday was {rng.choice(('Monday', 'Wednesday', 'Friday', 'Sunday'))}. "
+        f"What day will it be in {rng.randint(3, 12)} days?"),
         f"What comes next: {first}, {first + step}, {first + 2 * step}, {first + 3 * step}? Explain the rule.",
         f"{x}, {y} and {z} finish a race. {y} is not first, {z} is last. Who wins?",
-        f"A farmer has {rng.randint(10, 30)} animals, chickens and cows, with {rng.randint(25, 45) * 2} legs. How do you find out how many of each there are?",
+        (f"A farmer has {rng.randint(10, 30)} animals, chickens and cows, with {rng.randint(25, 45) * 2} legs. "
+        "How do you find out how many of each there are?"),
     ))  # fmt: skip
 
 
