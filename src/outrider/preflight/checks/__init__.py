@@ -1,0 +1,1 @@
+"""Checks: pure functions from what was read to findings."""

@@ -1,0 +1,148 @@
+"""The target: does the pinned engine know it, is it whole, can it be split and served at this length?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from outrider.preflight.facts.runner import compute_capability
+from outrider.preflight.facts.shape import ShapeError, shape_of
+from outrider.preflight.facts.towers import VISION
+from outrider.preflight.report import Finding, found
+from outrider.stack.names import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from outrider.preflight.checks.case import Case
+    from outrider.preflight.engine_tables import EngineTable
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_EMBEDDING = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
+
+
+def check_target(case: Case) -> list[Finding]:
+    """All findings about the target that hold whatever the variant speculates with."""
+    config = case.target.config
+    if config is None:
+        return []
+    findings: list[Finding] = []
+    where = case.target.where("config.json")
+    try:
+        shape_of(config)
+    except ShapeError as error:
+        findings.append(found("TARGET002", where, str(error)))
+    if case.table is None:
+        version = case.stack.engine.version
+        findings.append(found("TARGET017", f"stack {case.stack.name}, engine.version", f"vllm {version}"))
+    else:
+        findings += _known_to_engine(case, case.table, where)
+    if case.shape is not None:
+        findings += [*_limits(case, where), *_tensors(case)]
+    return findings
+
+
+def _known_to_engine(case: Case, table: EngineTable, where: str) -> list[Finding]:
+    findings: list[Finding] = []
+    shape = case.shape
+    listed = (case.target.config or {}).get("architectures") or []
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    if not any(name in table.targets for name in names):
+        removed = table.removed_architectures
+        gone = [f"{name} was last served by {removed[name]}" for name in names if name in removed]
+        evidence = f"architectures {names}; vllm {table.version} serves {len(table.targets)}"
+        evidence += did_you_mean(names[0], table.targets) if names else ""
+        findings.append(found("TARGET001", where, "; ".join([evidence, *gone])))
+    elif case.stack.parallel.pipeline > 1 and not any(name in table.pipeline_targets for name in names):
+        findings.append(found("TARGET016", where, f"{names[0]}, parallel.pipeline {case.stack.parallel.pipeline}"))
+    findings += _parsers(case, table)
+    if shape is not None and shape.quantization:
+        findings += _quantization(case, table, where)
+    if case.stack.memory.kv_cache_dtype not in table.kv_cache_dtypes:
+        allowed = ", ".join(sorted(table.kv_cache_dtypes))
+        findings.append(
+            found(
+                "TARGET018",
+                f"stack {case.stack.name}, memory.kv_cache_dtype",
+                f"{case.stack.memory.kv_cache_dtype}; allowed: {allowed}",
+            )
+        )
+    backend = case.flags.get("attention-backend")
+    if backend is not None and str(backend).upper() not in table.attention_backends | {"AUTO"}:
+        hint = did_you_mean(str(backend).upper(), table.attention_backends)
+        findings.append(found("TARGET019", case.place("flags.attention-backend"), f"{backend}{hint}"))
+    return findings
+
+
+def _parsers(case: Case, table: EngineTable) -> Iterable[Finding]:
+    known = {"tool-call-parser": table.tool_parsers, "reasoning-parser": table.reasoning_parsers}
+    for flag, names in known.items():
+        name = case.flags.get(flag)
+        if name is not None and name not in names:
+            hint = did_you_mean(str(name), names)
+            yield found("TARGET013", f"stack {case.stack.name}, engine.flags.{flag}", f"{name!r}{hint}")
+
+
+def _quantization(case: Case, table: EngineTable, where: str) -> Iterable[Finding]:
+    quantization = case.shape.quantization if case.shape else {}
+    method = str(quantization.get("quant_method", "")).lower()
+    # modelopt writes its flavour in `quant_algo`; the engine tells the flavours apart by itself.
+    if method not in table.quantization:
+        allowed = ", ".join(sorted(table.quantization))
+        yield found("TARGET003", where, f"quant_method {method!r}; vllm {table.version} reads {allowed}")
+        return
+    lowest, here = table.quantization[method], compute_capability(case.stack.node.accelerator)
+    if case.stack.engine.build == "cuda" and lowest and here and here < lowest:
+        yield found(
+            "TARGET004",
+            where,
+            f"{method} needs compute capability {lowest / 10}, {case.stack.node.accelerator} has {here / 10}",
+        )
+
+
+def _limits(case: Case, where: str) -> Iterable[Finding]:
+    shape, parallel, target = case.shape, case.stack.parallel, case.stack.target
+    if shape is None:
+        return
+    if shape.heads % parallel.tensor:
+        yield found("TARGET014", where, f"{shape.heads} attention heads, parallel.tensor {parallel.tensor}")
+    allows_longer = case.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in {"1", "true"}
+    if shape.max_positions and target.max_model_len > shape.max_positions and not allows_longer:
+        yield found("TARGET015", where, f"limit {shape.max_positions}, max_model_len {target.max_model_len}")
+
+
+def _tensors(case: Case) -> Iterable[Finding]:
+    shape, tensors = case.shape, case.target.tensors
+    if shape is None or tensors is None or any(f.kind in {"shard_absent", "header"} for f in case.target.faults):
+        return
+    where = case.target.label
+    layers = {_layer_index(name) for name in tensors if not VISION.search(name)}
+    embedding = [name for name in tensors if name.endswith(_EMBEDDING)]
+    absent = [f"layer {i}" for i in range(min(shape.layers, 4096)) if i not in layers]
+    if not embedding:
+        absent.append("the embedding")
+    if not shape.tied and not any("lm_head" in name or name.endswith("output.weight") for name in tensors):
+        absent.append("lm_head (tie_word_embeddings is false)")
+    if absent:
+        yield found("TARGET006", where, f"{len(absent)} missing: {', '.join(absent[:6])}")
+    rows = {tensors[name].shape[0] for name in embedding if len(tensors[name].shape) == 2}
+    # Rows beyond vocab_size are padding; fewer are a fault.
+    if rows and max(rows) < shape.vocabulary:
+        yield found("TARGET007", where, f"{embedding[0]} has {max(rows)} rows, vocab_size is {shape.vocabulary}")
+    if shape.mtp_layers and not has_mtp_tensors(case):
+        yield found("TARGET005", case.target.where("config.json"), f"{shape.mtp_layers} declared, no tensor of one")
+
+
+def has_mtp_tensors(case: Case) -> bool:
+    """True if the checkpoint holds tensors of its multi-token-prediction layers."""
+    if case.shape is None or case.target.tensors is None:
+        return False
+    return any(
+        name.startswith(("mtp.", "model.mtp.")) or _layer_index(name) >= case.shape.layers
+        for name in case.target.tensors
+    )
+
+
+def _layer_index(name: str) -> int:
+    hit = _LAYER.search(name)
+    return int(hit.group(1)) if hit else -1
