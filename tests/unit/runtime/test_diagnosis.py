@@ -128,9 +128,7 @@ def test_a_root_cause_above_the_shown_lines_is_shown_too() -> None:
 
 
 def test_a_very_long_line_is_cut() -> None:
-    error = diagnosis.explain(
-        "it ended", ["x" * 9000], ending="exit code 1", code=1, oom_kills=0, log="engine.log"
-    )
+    error = diagnosis.explain("it ended", ["x" * 9000], ending="exit code 1", code=1, oom_kills=0, log="engine.log")
     assert len(str(error)) < 1000
 
 

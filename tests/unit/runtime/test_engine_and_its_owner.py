@@ -146,6 +146,7 @@ def test_an_owner_that_forgets_its_engine_ends_it_on_exit(
     _, complaints = owner.communicate(timeout=20)
     assert owner.returncode == 0, complaints
     assert nothing_left(record_of(runtime))
+    assert record_of(runtime).because == "stop", "by the owner itself, not because it was gone"
 
 
 def test_a_detached_engine_goes_on_and_another_process_finds_and_stops_it(

@@ -36,9 +36,7 @@ def processes_of(runtime: LocalRuntime) -> set[process_group.ProcessRef]:
     return process_group.members(record.run) | supervisor
 
 
-def test_start_answers_and_stop_leaves_nothing(
-    runtime: LocalRuntime, engine: Callable[..., Launch], port: int
-) -> None:
+def test_start_answers_and_stop_leaves_nothing(runtime: LocalRuntime, engine: Callable[..., Launch], port: int) -> None:
     with runtime.start(NAME, engine(), labels={"stack": "abc"}) as running:
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert running.alive()
@@ -84,6 +82,15 @@ def test_stop_ends_descendants_that_ignore_sigterm(
     running.stop()
     assert not process_group.lives(descendant)
     assert not processes_of(runtime)
+
+
+def test_stop_ends_an_orphan_in_its_own_session_that_overwrote_its_environment(
+    runtime: LocalRuntime, engine: Callable[..., Launch], pid_of: Callable[..., process_group.ProcessRef]
+) -> None:
+    running = runtime.start(NAME, engine("blank-environment", "fork=daemon"))
+    daemon = pid_of(runtime, NAME, "daemon")
+    running.stop()
+    assert not process_group.lives(daemon), "the supervisor adopted it"
 
 
 def test_an_engine_that_is_killed_is_noticed_and_its_workers_go(
@@ -225,11 +232,13 @@ def test_a_missing_executable_is_named(runtime: LocalRuntime, engine: Callable[.
 def test_silence_beyond_the_budget_is_given_up(
     tmp_path: Path, runtime: LocalRuntime, engine: Callable[..., Launch]
 ) -> None:
-    hasty = LocalRuntime(tmp_path / "state", fixed_s=0.2, stall_s=0.2, grace_s=1.0)
+    hasty = LocalRuntime(tmp_path / "state", fixed_s=1.0, stall_s=0.5, grace_s=1.0)
+    seen: list[Progress] = []
     with pytest.raises(EngineError) as caught:
-        hasty.start(NAME, engine("print=loading", f"gate={tmp_path / 'never'}"))
+        hasty.start(NAME, engine("print=loading", f"gate={tmp_path / 'never'}"), on_progress=seen.append)
+    assert seen[-1].elapsed_s < 2.9, "the engine's log of our own looks is no progress"
     assert "did not become ready" in caught.value.cause
-    assert "budget of 0 s" in caught.value.evidence
+    assert "budget of 1 s" in caught.value.evidence
     assert "HTTP 503" in caught.value.evidence
     assert not processes_of(runtime)
 

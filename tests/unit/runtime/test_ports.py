@@ -32,9 +32,7 @@ def as_the_kernel_writes(address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 
 
 @given(st.ip_addresses(), st.integers(1, 65535))
-def test_any_listening_address_is_read_back(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int
-) -> None:
+def test_any_listening_address_is_read_back(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
     text = HEADER + as_the_kernel_writes(address, port, "01") + as_the_kernel_writes(address, port, "0A")
     assert ports.parse_listeners(text) == [Listener(str(address), port, 1000, 4711)]
 

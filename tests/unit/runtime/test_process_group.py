@@ -99,31 +99,36 @@ def test_a_child_that_hides_from_one_look_is_found_by_the_next(stranger: subproc
     assert stranger.poll() is not None
 
 
-@pytest.mark.parametrize(("blanked", "found"), [(True, True), (False, False)])
-def test_a_process_of_the_engine_s_session_is_ours_only_if_its_environment_was_overwritten(
-    blanked: bool, found: bool
+@pytest.mark.parametrize(
+    ("blanked", "leader", "found"),
+    [
+        (True, "gone", True),
+        (False, "gone", False),  # an environment without our mark is a stranger's
+        (True, "another", False),  # the engine's PID leads a later, unrelated session
+    ],
+)
+def test_who_is_taken_for_the_engine_s_without_mark_and_without_descent(
+    blanked: bool, leader: str, found: bool
 ) -> None:
     steps = ["blank-environment"] if blanked else []
-    process = subprocess.Popen(
-        [sys.executable, "-S", str(CHILD), *steps, "fork=plain", "print=settled", "wait"],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    said = [process.stdout.readline(), process.stdout.readline()]
-    (worker,) = (int(line.partition(b"=")[2]) for line in said if line.startswith(b"plain"))
-    leader = process_group.look_up(process.pid)
-    assert leader is not None
-    process.kill()
-    process.wait()
-    gone = ProcessRef(process.pid, leader.ref.start_ticks)
-    nobody = ProcessRef(2**22 + 1, 0)
-    try:
-        pids = {ref.pid for ref in process_group.members(Run("no-such-run", supervisor=nobody, engine=gone))}
-        assert (worker in pids) is found
-    finally:
-        os.kill(worker, signal.SIGKILL)
-        process.stdout.close()
+    argv = [sys.executable, "-S", str(CHILD), *steps, "fork=plain", "print=settled", "wait"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline(), process.stdout.readline()]
+        (worker,) = (int(line.partition(b"=")[2]) for line in said if line.startswith(b"plain"))
+        now = process_group.look_up(process.pid)
+        assert now is not None
+        engine = now.ref if leader == "gone" else ProcessRef(process.pid, now.ref.start_ticks - 1)
+        if leader == "gone":
+            process.kill()
+            process.wait()
+        nobody = ProcessRef(2**22 + 1, 0)
+        try:
+            pids = {ref.pid for ref in process_group.members(Run("no-such-run", supervisor=nobody, engine=engine))}
+            assert (worker in pids) is found
+        finally:
+            os.kill(worker, signal.SIGKILL)
+            process.kill()
 
 
 def test_a_description_names_pid_state_and_command(stranger: subprocess.Popen[bytes]) -> None:

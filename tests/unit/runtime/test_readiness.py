@@ -14,9 +14,7 @@ from outrider.runtime.readiness import Budget, StartProgress
 if TYPE_CHECKING:
     from pathlib import Path
 
-BUSY_LOOP = (
-    "(Worker pid=7) INFO 11-29 16:37:{:02d} [shm_broadcast.py:1] No available shared memory broadcast block"
-)
+BUSY_LOOP = "(Worker pid=7) INFO 11-29 16:37:{:02d} [shm_broadcast.py:1] No available shared memory broadcast block"
 
 
 def test_the_budget_is_a_fixed_part_plus_twice_the_reading_time() -> None:
