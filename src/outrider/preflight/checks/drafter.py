@@ -41,7 +41,8 @@ def check_drafter(case: Case) -> list[Finding]:
     if case.view is None or case.drafter is None:
         return findings
     view = case.view
-    findings += _known(case, view)
+    of_class = list(_known(case, view))
+    findings += of_class
     if view.problem is not None:
         return [*findings, found("DRAFT002", case.drafter.where("config.json"), view.problem)]
     if view.shape is None:
@@ -51,7 +52,8 @@ def check_drafter(case: Case) -> list[Finding]:
         *_widths(case, view, shape),
         *check_vocabulary(case),
         *check_layers(case),
-        *check_tensors(case),
+        # What an unknown class expects is unknown too.
+        *(check_tensors(case) if not any(one.code == "DRAFT001" for one in of_class) else ()),
         *check_drafter_tokenizer(case),
         *_positions(case, view.shape),
         *_rope(case, view.shape),

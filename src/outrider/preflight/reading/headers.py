@@ -149,9 +149,9 @@ def _tensor(name: str, facts: object, base: int) -> TensorInfo:
     bits = DTYPE_BITS.get(dtype) if isinstance(dtype, str) else None
     if not isinstance(dtype, str) or bits is None:
         raise HeaderError(f"tensor {name} has unknown dtype", evidence=repr(dtype)[:80])
-    if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(_is_count(size) for size in shape):
+    if not isinstance(shape, list) or len(shape) > _MAX_RANK or not _are_counts(shape):
         raise HeaderError(f"tensor {name} has a malformed shape", evidence=repr(shape)[:80])
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_count(offset) for offset in offsets):
+    if not isinstance(offsets, list) or len(offsets) != 2 or not _are_counts(offsets):
         raise HeaderError(f"tensor {name} has malformed data_offsets", evidence=repr(offsets)[:80])
     total_bits = math.prod(shape) * bits
     nbytes = offsets[1] - offsets[0]
@@ -163,12 +163,26 @@ def _tensor(name: str, facts: object, base: int) -> TensorInfo:
     return TensorInfo(dtype, tuple(shape), base + offsets[0], nbytes)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_BYTES
+def _are_counts(values: list[object]) -> bool:
+    # A loop and `type`, not `all` and `isinstance`: large checkpoints have a million of these.
+    for value in values:
+        if type(value) is not int or value < 0 or value > _MAX_BYTES:
+            return False
+    return True
 
 
 def _contiguous_end(tensors: Mapping[str, TensorInfo], base: int) -> int:
     """The file's end, if the tensors fill it without a hole or an overlap."""
+    expected = base
+    for tensor in tensors.values():
+        if tensor.start != expected:
+            return _sorted_end(tensors, base)
+        expected += tensor.nbytes
+    return expected
+
+
+def _sorted_end(tensors: Mapping[str, TensorInfo], base: int) -> int:
+    """The same for headers that do not list tensors in the order of their data."""
     expected = base
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].nbytes)):
         if tensor.start != expected:
