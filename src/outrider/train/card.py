@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from outrider.model_store import manifest as file_list
 from outrider.train.check import REPORT
 from outrider.train.manifest import read_manifest
 
@@ -32,8 +33,10 @@ def write_card(session: Session, out: Path) -> dict[str, Any]:
         report=report,
         facts=facts,
     )
-    for place in (out, session.stage_dir("export") / "head"):
+    head = session.stage_dir("export") / "head"
+    for place in (out, head):
         (place / "MODEL_CARD.md").write_text(text, encoding="utf-8")
+    file_list.write(head, json.loads((head / file_list.NAME).read_text(encoding="utf-8"))["from"])
     return {"bytes": len(text.encode())}
 
 
@@ -62,7 +65,8 @@ def render_card(
     mix = ", ".join(f"{c} {n}" for c, n in answers["by_category"].items())
     return f"""# {name}
 
-An EAGLE-3 head of one decoder layer that drafts for {target}. License: {license_}, as the target's.
+An EAGLE-3 head of one decoder layer that drafts for {target}.
+License: {license_}, as the target's.
 
 ## Use
 

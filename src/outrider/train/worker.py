@@ -19,6 +19,23 @@ EXIT_NOT_FINITE = 41
 EXIT_OTHER_TOKENIZER = 42
 
 
+def _trust_remote_code() -> None:
+    """Let transformers' Auto classes run the target's own code, for targets whose stack pins and trusts it.
+
+    speculators 0.9.0 passes that permission on in some places only (`patches/ledger.yaml`).
+    """
+    import transformers  # noqa: PLC0415
+
+    for name in ("AutoConfig", "AutoTokenizer", "AutoProcessor"):
+        auto = getattr(transformers, name)
+        original = auto.from_pretrained
+
+        def trusting(*arguments: Any, _original: Any = original, **keywords: Any) -> Any:
+            return _original(*arguments, **{**keywords, "trust_remote_code": True})
+
+        auto.from_pretrained = trusting
+
+
 def _speculators(argv: list[str]) -> None:
     if argv and argv[0] == "train":
         _train(argv[1:])
@@ -93,6 +110,8 @@ _COMMANDS: dict[str, Any] = {
 def main() -> None:
     """Dispatch."""
     command, *rest = sys.argv[1:]
+    if os.environ.get("OUTRIDER_TRUST_REMOTE_CODE") == "1":
+        _trust_remote_code()
     _COMMANDS[command](rest)
 
 
