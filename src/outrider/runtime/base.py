@@ -63,6 +63,7 @@ class Status:
         port: its TCP port; 0 if absent.
         argv: its command.
         labels: what the starter attached (stack hash, image digest, ...).
+        detached: whether it outlives its starter.
         started_at: Unix seconds of the start.
         ready_at: Unix seconds of the first answer; None before.
         ended_at: Unix seconds of the end; None while it runs.
@@ -77,6 +78,7 @@ class Status:
     port: int = 0
     argv: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    detached: bool = False
     started_at: float | None = None
     ready_at: float | None = None
     ended_at: float | None = None

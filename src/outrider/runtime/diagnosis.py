@@ -44,9 +44,7 @@ def _fault(pattern: str, cause: str, next_step: str) -> Fault:
     return Fault(re.compile(pattern, re.IGNORECASE | re.MULTILINE), cause, next_step)
 
 
-_FREE_DEVICE = (
-    "see what else holds device memory (`nvidia-smi`), or lower the memory share, the context or the batch"
-)
+_FREE_DEVICE = "see what else holds device memory (`nvidia-smi`), or lower the memory share, the context or the batch"
 _REINSTALL = "reinstall the engine from the lock file, or point OUTRIDER_ENGINE_PYTHON at a complete one"
 _KV_ROOM = "give the KV cache more memory (on the CPU: VLLM_CPU_KVCACHE_SPACE) or shorten the context"
 
@@ -129,9 +127,7 @@ FAULTS = (
         "`df -h` shows which one; free it, or enlarge the container's shared memory",
     ),
     _fault(r"No module named '?([\w.]+)", "its Python has no module {0}", _REINSTALL),
-    _fault(
-        r"cannot import name '(\w+)' from '([\w.]+)'", "its module {1} has no {0}: versions do not fit", _REINSTALL
-    ),
+    _fault(r"cannot import name '(\w+)' from '([\w.]+)'", "its module {1} has no {0}: versions do not fit", _REINSTALL),
     _fault(r"ImportError: (.*)", "a library cannot be loaded: {0}", _REINSTALL),
 )
 
@@ -192,9 +188,7 @@ def last_error_line(lines: Sequence[str]) -> str | None:
     return (roots or named or [None])[-1]
 
 
-def explain(
-    what: str, lines: Sequence[str], *, ending: str, code: int | None, oom_kills: int, log: str
-) -> EngineError:
+def explain(what: str, lines: Sequence[str], *, ending: str, code: int | None, oom_kills: int, log: str) -> EngineError:
     """The error for an engine that ended or did not become ready.
 
     Args:

@@ -218,8 +218,7 @@ class LocalRuntime:
         if not running.note_ready(detach=detach):
             raise running.failure() or EngineError(
                 f"the supervisor of {files.name} ended while the engine was starting",
-                evidence=files.supervisor_log.read_text(errors="replace").strip()
-                or "it was killed: no last words",
+                evidence=files.supervisor_log.read_text(errors="replace").strip() or "it was killed: no last words",
                 next_step="start again; if it happens twice, look for what ends processes of this user",
             )
 
@@ -255,6 +254,7 @@ def _status(files: Entry, record: Record) -> Status:
         port=record.port,
         argv=record.argv,
         labels=record.labels,
+        detached=record.detached,
         started_at=record.started_at,
         ready_at=record.ready_at,
         ended_at=record.ended_at,

@@ -44,8 +44,19 @@ class Entry:
         return self.directory / "supervisor.log"
 
     def create(self) -> None:
-        """Make the directory."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the directory.
+
+        Raises:
+            RuntimeStateError: it cannot be made.
+        """
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RuntimeStateError(
+                f"state of {self.name} cannot be kept",
+                evidence=str(error),
+                next_step="set OUTRIDER_STATE to a directory that you may write to, on a disk with room",
+            ) from error
 
 
 def entry(state_dir: Path, name: str) -> Entry:

@@ -96,7 +96,7 @@ def test_the_engine_starts_answers_and_stops_without_a_trace_twice_in_a_row(
 
     with runtime.start(NAME, wanted, on_progress=seen.append) as running:
         os.kill(running.pid, signal.SIGKILL)
-        assert process_group.wait_gone(running.record.engine, 5.0)
+        assert process_group.wait_gone(running.record.engine, 30.0)
         assert not running.alive()
         failure = running.failure()
     assert failure is not None
@@ -110,9 +110,7 @@ def test_an_argument_that_the_engine_does_not_know_is_named(runtime: LocalRuntim
         runtime.start(NAME, launch(smollm2_dir, "--no-such-flag"))
 
 
-def test_a_speculative_field_that_the_engine_does_not_know_is_named(
-    runtime: LocalRuntime, smollm2_dir: Path
-) -> None:
+def test_a_speculative_field_that_the_engine_does_not_know_is_named(runtime: LocalRuntime, smollm2_dir: Path) -> None:
     config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_maxx": 4}'
     with pytest.raises(EngineError, match="speculative field prompt_lookup_maxx"):
         runtime.start(NAME, launch(smollm2_dir, "--speculative-config", config))

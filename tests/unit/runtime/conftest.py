@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHILD = Path(__file__).with_name("engine_child.py")
 
 
-def await_that(holds: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+def await_that(holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
     """Look until something holds; fail the test at the deadline."""
     deadline = time.monotonic() + timeout_s
     while not holds():
@@ -44,7 +44,7 @@ def port() -> int:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[LocalRuntime]:
     """A runtime with short times; whatever a failing test leaves is ended."""
-    runtime = LocalRuntime(tmp_path / "state", fixed_s=20.0, stall_s=1.0, grace_s=1.0)
+    runtime = LocalRuntime(tmp_path / "state", fixed_s=60.0, stall_s=1.0, grace_s=1.0)
     yield runtime
     for path in (tmp_path / "state").rglob("record.json"):
         with contextlib.suppress(Exception):

@@ -22,7 +22,7 @@ def wait_for_ever(*_: object) -> None:
 
 def main() -> None:
     how, state_dir, launch = sys.argv[1], Path(sys.argv[2]), Launch(**json.loads(sys.argv[3]))
-    runtime = LocalRuntime(state_dir, grace_s=1.0, fixed_s=20.0)
+    runtime = LocalRuntime(state_dir, grace_s=1.0, fixed_s=60.0)
     if how == "while-starting":
         runtime.start("small/baseline", launch, on_progress=wait_for_ever)
     elif how == "detach-while-starting":

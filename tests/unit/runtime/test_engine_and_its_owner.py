@@ -121,7 +121,7 @@ def test_an_orderly_end_of_the_owner_comes_after_the_engine_s(
     owner = own(how, engine("fork=daemon"))
     assert said_waiting(owner)
     owner.send_signal(number)
-    _, complaints = owner.communicate(timeout=20)
+    _, complaints = owner.communicate(timeout=60)
     assert owner.returncode == exit_code, complaints
     assert nothing_left(record_of(runtime)), "at once, not a moment later"
     assert record_of(runtime).because == "stop"
@@ -143,7 +143,7 @@ def test_an_owner_that_forgets_its_engine_ends_it_on_exit(
     runtime: LocalRuntime, engine: Callable[..., Launch], own: Callable[[str, Launch], subprocess.Popen[str]]
 ) -> None:
     owner = own("forget", engine())
-    _, complaints = owner.communicate(timeout=20)
+    _, complaints = owner.communicate(timeout=60)
     assert owner.returncode == 0, complaints
     assert nothing_left(record_of(runtime))
     assert record_of(runtime).because == "stop", "by the owner itself, not because it was gone"
@@ -153,10 +153,10 @@ def test_a_detached_engine_goes_on_and_another_process_finds_and_stops_it(
     runtime: LocalRuntime, engine: Callable[..., Launch], own: Callable[[str, Launch], subprocess.Popen[str]]
 ) -> None:
     owner = own("detach", engine("fork=daemon"))
-    _, complaints = owner.communicate(timeout=20)
+    _, complaints = owner.communicate(timeout=60)
     assert owner.returncode == 0, complaints
     status = runtime.status(NAME)
-    assert status.state is State.READY
+    assert (status.state, status.detached) == (State.READY, True)
     assert httpx.get(f"{status.url}/health").status_code == 200
     assert runtime.stop(NAME).state is State.ENDED
     assert nothing_left(record_of(runtime))

@@ -128,6 +128,12 @@ def test_a_record_that_is_none_is_an_error_with_a_way_out(tmp_path: Path, text: 
         read_record(tmp_path / "record.json")
 
 
+def test_a_state_directory_that_cannot_be_made_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file in the way")
+    with pytest.raises(RuntimeStateError, match="OUTRIDER_STATE"):
+        entry(tmp_path / "state", "small/baseline").create()
+
+
 def test_only_its_owner_may_look_into_a_run_s_directory(tmp_path: Path) -> None:
     files = entry(tmp_path, "small/baseline")
     files.create()
