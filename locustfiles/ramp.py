@@ -1,13 +1,12 @@
 """Doubles the users step by step: where does TPOT leave what you promised?
 
-locust -f locustfiles/ramp.py --host http://127.0.0.1:8000 --model NAME
+locust -f locustfiles/ramp.py --host http://127.0.0.1:8000 --model NAME --stage-seconds 60
 """
 
 from locust import LoadTestShape, task
 
 from outrider.load.users import StreamUser
 
-STEP_S = 60
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -25,5 +24,5 @@ class Ramp(LoadTestShape):
 
     def tick(self) -> tuple[int, float] | None:
         """Users wanted now, and how fast to get there."""
-        step = int(self.get_run_time() // STEP_S)
+        step = int(self.get_run_time() // self.runner.environment.parsed_options.stage_seconds)
         return (STEPS[step], STEPS[step]) if step < len(STEPS) else None

@@ -1,14 +1,13 @@
 """A quiet load, a sudden crowd, and quiet again: how long until TPOT is back?
 
-locust -f locustfiles/spike.py --host http://127.0.0.1:8000 --model NAME
+locust -f locustfiles/spike.py --host http://127.0.0.1:8000 --model NAME --stage-seconds 60
 """
 
 from locust import LoadTestShape, task
 
 from outrider.load.users import StreamUser
 
-QUIET_USERS, CROWD_USERS = 2, 32
-STAGES = (("before", 60, QUIET_USERS), ("spike", 120, CROWD_USERS), ("after", 240, QUIET_USERS))
+STAGES = (("before", 2), ("spike", 32), ("after", 2), ("long after", 2))
 
 
 class SpikeUser(StreamUser):
@@ -17,14 +16,18 @@ class SpikeUser(StreamUser):
     @task
     def ask(self) -> None:
         """One streamed answer, filed under the stage in which it was asked."""
-        shape = self.environment.shape_class
-        self.send(name=next((name for name, until_s, _ in STAGES if shape.get_run_time() < until_s), "after"))
+        self.send(name=self.environment.shape_class.stage)
 
 
 class Spike(LoadTestShape):
-    """Three stages."""
+    """One stage after the other, then the end."""
+
+    stage = STAGES[0][0]
 
     def tick(self) -> tuple[int, float] | None:
         """Users wanted now, and how fast to get there."""
-        at = self.get_run_time()
-        return next(((users, CROWD_USERS) for _, until_s, users in STAGES if at < until_s), None)
+        at = int(self.get_run_time() // self.runner.environment.parsed_options.stage_seconds)
+        if at >= len(STAGES):
+            return None
+        self.stage, users = STAGES[at]
+        return users, 32

@@ -12,7 +12,9 @@ It prints its port as the first line of standard output. A request says how it w
     usage=continuous|final|none                             finish=stop|length|tool_calls|abort|none
     field=content|reasoning|reasoning_content|tool|empty    eos=1           a last token without text
     status=CODE     answer with this status                 split=N         cut writes into N bytes
+    early=1         send the role-only event at once, not with the first token
     at=K            chunk at which a fault strikes          failing=TEXT    only prompts with TEXT fail (error)
+    key=TOKEN       401 unless the request bears it
     hangup=1        close the connection after the answer, without having said so
     fault=reset|close|stall|json|utf8|huge|error|nodone|notstream|hang
 
@@ -27,11 +29,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import socket
 import ssl
 import struct
-import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
@@ -64,12 +66,14 @@ class Script:
     finish: str = "length"
     field: str = "content"
     eos: int = 0
+    early: int = 0
     status: int = 200
     split: int = 0
     at: int = 5
     fault: str = ""
     failing: str = ""
     hangup: int = 0
+    key: str = ""
 
     @classmethod
     def of(cls, model: str) -> Script:
@@ -113,10 +117,11 @@ class Server:
         head = await reader.readuntil(b"\r\n\r\n")
         received = perf_counter()
         method, path, _ = head.split(b" ", 2)
-        length = 0
-        for line in head.lower().split(b"\r\n"):
-            if line.startswith(b"content-length:"):
-                length = int(line[15:])
+        headers = {}
+        for line in head.split(b"\r\n")[1:]:
+            name, _, value = line.partition(b":")
+            headers[name.lower()] = value.strip()
+        length = int(headers.get(b"content-length", 0))
         body = await reader.readexactly(length) if length else b""
         if path == b"/metrics":
             if method == b"POST":
@@ -125,7 +130,10 @@ class Server:
         if method == b"GET":
             return plain(writer, 200, b'{"object":"list","data":[{"id":"replay","object":"model"}]}')
         asked = json.loads(body)
-        return await self.stream(writer, asked, Script.of(asked["model"]), received, chat=b"/chat/" in path)
+        script = Script.of(asked["model"])
+        if script.key and headers.get(b"authorization") != f"Bearer {script.key}".encode():
+            script.status = 401
+        return await self.stream(writer, asked, script, received, chat=b"/chat/" in path)
 
     async def stream(
         self, writer: asyncio.StreamWriter, asked: dict, script: Script, received: float, *, chat: bool
@@ -142,11 +150,10 @@ class Server:
         if script.failing and script.failing in truth.id:
             script.fault, script.at = "error", 0
         writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-            b"transfer-encoding: chunked\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
         )
-        if chat:
-            writer.write(chunk(event(script, {"role": "assistant", "content": ""}, 0, None, chat=chat)))
+        if script.early:
+            writer.write(role_event(script, chat=chat))
         try:
             whole = await self.content(writer, script, truth, chat=chat)
         finally:
@@ -170,6 +177,8 @@ class Server:
                 data = await strike(script.fault, writer, data)
                 if not data:
                     return False
+            if n == 0 and not script.early:
+                writer.write(role_event(script, chat=chat))
             truth.sends.append(perf_counter())
             truth.tokens.append(total)
             await send(writer, chunk(data), script.split)
@@ -200,6 +209,11 @@ def delta(script: Script, n: int) -> dict:
     return {} if script.field == "empty" else {script.field: word}
 
 
+def role_event(script: Script, *, chat: bool) -> bytes:
+    """Chat streams begin with an event that has no token; engines send it with the first token or before."""
+    return chunk(event(script, {"role": "assistant", "content": ""}, 0, None, chat=chat)) if chat else b""
+
+
 def event(script: Script, content: dict, total: int, finish: str | None, *, chat: bool) -> bytes:
     """One event with a choice, in the form that vLLM 0.32 sends."""
     finish = None if finish == "none" else finish
@@ -223,9 +237,7 @@ async def strike(fault: str, writer: asyncio.StreamWriter, data: bytes) -> bytes
     """Do harm; empty if that ends the stream, else what to send in place of `data`."""
     if fault in {"reset", "close"}:
         if fault == "reset":
-            writer.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort() if fault == "reset" else writer.close()
         return b""
     if fault == "stall":
@@ -257,8 +269,7 @@ def chunk(data: bytes) -> bytes:
 
 def plain(writer: asyncio.StreamWriter, status: int, body: bytes, kind: str = "application/json") -> bool:
     writer.write(
-        f"HTTP/1.1 {status} Replayed\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-        + body
+        f"HTTP/1.1 {status} Replayed\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     )
     return True
 
@@ -278,7 +289,7 @@ async def main() -> None:
         replay.connection, "127.0.0.1", options.port, ssl=context, backlog=4096, limit=1 << 22
     )
     print(server.sockets[0].getsockname()[1], flush=True)
-    asyncio.get_running_loop().add_reader(0, lambda: sys.exit(0) if not sys.stdin.buffer.read1(1) else None)
+    asyncio.get_running_loop().add_reader(0, lambda: os._exit(0) if not os.read(0, 1) else None)
     async with server:
         await server.serve_forever()
 

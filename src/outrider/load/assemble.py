@@ -72,9 +72,7 @@ def assemble(session: LoadSession, watch: EngineWatch | None, workload: Workload
         measured_sent=window.sent,
         trend=recorder.trend.relative_change(span),
         metrics_error=watch.error if watch is not None and engine is None else "",
-        failed_unmeasured=sum(
-            n for o, n in recorder.unmeasured.items() if not o.ok and o is not Outcome.CANCELLED
-        ),
+        failed_unmeasured=sum(n for o, n in recorder.unmeasured.items() if not o.ok and o is not Outcome.CANCELLED),
     )
     found = findings(evidence)
     worst: Literal["ok", "flagged", "invalid"] = "ok"

@@ -52,9 +52,7 @@ def load_command(
     temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Sampling seed, sent with each request.")] = None,
     usage: Annotated[str, typer.Option(help="continuous, or final where the server refuses that.")] = "continuous",
-    idle_timeout: Annotated[
-        float, typer.Option(help="Seconds without a byte after which a stream stalled.")
-    ] = 60.0,
+    idle_timeout: Annotated[float, typer.Option(help="Seconds without a byte after which a stream stalled.")] = 60.0,
     engine: Annotated[str | None, typer.Option(help="Read this engine's metrics, e.g. vllm.")] = None,
     metrics_path: Annotated[str, typer.Option(help="Path of these metrics.")] = "/metrics",
     speculates: Annotated[bool | None, typer.Option(help="Drafts are expected, or not.")] = None,

@@ -96,9 +96,7 @@ class Connection:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(data)
         except TimeoutError as error:
-            raise ExchangeError(
-                Outcome.STALLED, f"the request could not be written within {timeout_s} s"
-            ) from error
+            raise ExchangeError(Outcome.STALLED, f"the request could not be written within {timeout_s} s") from error
         except OSError as error:
             raise ExchangeError(Outcome.RESET, str(error)) from error
 

@@ -33,9 +33,7 @@ class Sketch:
     def add(self, value: float) -> None:
         """Count one value; negative ones count as 0."""
         value = max(value, 0.0)
-        index = (
-            math.ceil(math.log(value) / _LOG_GAMMA) if value > _FLOOR else math.ceil(math.log(_FLOOR) / _LOG_GAMMA)
-        )
+        index = math.ceil(math.log(value) / _LOG_GAMMA) if value > _FLOOR else math.ceil(math.log(_FLOOR) / _LOG_GAMMA)
         buckets = self._buckets
         buckets[index] = buckets.get(index, 0) + 1
         self.count += 1

@@ -52,9 +52,7 @@ def read_records(path: Path) -> list[RequestRecord]:
         return [RequestRecord(**orjson.loads(line)) for line in file]
 
 
-def _supervise(
-    plan: LoadPlan, rows: Path, stderr: Any, on_progress: Callable[[Progress], None] | None
-) -> LoadResult:
+def _supervise(plan: LoadPlan, rows: Path, stderr: Any, on_progress: Callable[[Progress], None] | None) -> LoadResult:
     worker = subprocess.Popen(
         [sys.executable, "-m", "outrider.load.worker"],
         stdin=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
     from outrider.load.workloads import Prompt
 
 _PROBE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that is about to be sent.
+
+    Attributes:
+        index: order of sending over all phases.
+        phase: which part of the test it belongs to.
+        prompt: what is asked.
+        body: the request's JSON.
+    """
+
+    index: int
+    phase: Phase
+    prompt: Prompt
+    body: bytes
 
 
 class LoadSession:
@@ -83,35 +101,48 @@ class LoadSession:
         self._busy_s = 0.0  # integral of requests in flight over the window
         self._busy_mark = 0.0
 
-    def turn(self, due_at: float | None = None, *, scheduled: bool = False) -> Exchange:
-        """Send one request and read its answer; called by a user, which this blocks.
-
-        Args:
-            due_at: schedule (open loop) or end of the user's previous request (closed loop).
-            scheduled: `due_at` is a schedule.
-        """
+    def admit(self) -> Admitted:
+        """The next request, with its phase; blocks while the engine's counters are read for the window."""
         if not self._open.is_set() and self.window.opens_next:
             self.open()
         phase = self.window.admit(perf_counter())
-        number, index = self._number(phase), self.sent
+        place = self._number(phase) % len(self._prompts)
+        prompt = self._prompts[place]
+        body = self._bodies.get(place)
+        if body is None:
+            body = self._bodies[place] = request_body(self.plan, prompt)
         self.sent += 1
-        prompt, body = self._request(number)
+        return Admitted(self.sent - 1, phase, prompt, body)
+
+    def send(self, request: Admitted, due_at: float | None = None, *, scheduled: bool = False) -> Exchange:
+        """Send one request and read its answer; blocks the user that calls it.
+
+        Args:
+            request: from `admit`.
+            due_at: schedule (open loop) or end of the user's previous request (closed loop).
+            scheduled: `due_at` is a schedule.
+        """
         exchange = Exchange()
         now = perf_counter()
         if self.started_at is None:
             self.started_at = now
-        if phase == "measured" and self.window.opened_at is None:
+        if request.phase == "measured" and self.window.opened_at is None:
             self._mark_open(now)
         self._account(now)
         try:
-            self.client.request(body, exchange)
+            self.client.request(request.body, exchange)
         finally:
             self._account(perf_counter(), after=1)
             self.recorder.add(
-                index, exchange, prompt, phase, scheduled_at=due_at if scheduled else None, due_at=due_at
+                request.index,
+                exchange,
+                request.prompt,
+                request.phase,
+                scheduled_at=due_at if scheduled else None,
+                due_at=due_at,
             )
-            self.window.end(phase, exchange.ended_at)
-            self._report(exchange, phase)
+            self.window.end(request.phase, exchange.ended_at)
+            self._report(exchange, request.phase)
         self._check_end()
         return exchange
 
@@ -197,14 +228,6 @@ class LoadSession:
             return -self._warmups
         self._measured += 1
         return self._measured - 1
-
-    def _request(self, number: int) -> tuple[Prompt, bytes]:
-        place = number % len(self._prompts)
-        prompt = self._prompts[place]
-        body = self._bodies.get(place)
-        if body is None:
-            body = self._bodies[place] = request_body(self.plan, prompt)
-        return prompt, body
 
 
 def _cpu_s() -> float:

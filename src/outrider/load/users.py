@@ -16,6 +16,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
 import locust
 
 from outrider.errors import LoadError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from outrider.load.workloads import Prompt
 
+_AFTER_FAILURE_S = 0.2  # a dead server must not be asked as fast as it refuses
+
 
 @locust.events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_options(parser: Any) -> None:
@@ -39,6 +42,7 @@ def add_options(parser: Any) -> None:
     group.add_argument("--workload", env_var="OUTRIDER_WORKLOAD", default="chat", help="prompt set")
     group.add_argument("--prompts", env_var="OUTRIDER_PROMPTS", default="", help="JSON lines of prompts, instead")
     group.add_argument("--max-tokens", env_var="OUTRIDER_MAX_TOKENS", type=int, default=256, help="output limit")
+    group.add_argument("--stage-seconds", type=float, default=60.0, help="length of a stage of ramp.py and spike.py")
     group.add_argument("--endpoint", env_var="OUTRIDER_ENDPOINT", default="chat", choices=["chat", "completions"])
     group.add_argument("--api-key-file", env_var="OUTRIDER_API_KEY_FILE", default="", help="file with the token")
 
@@ -67,6 +71,8 @@ class StreamUser(locust.User):  # type: ignore[misc]
         exchange = Exchange()
         self._client.request(request_body(self._plan, prompt), exchange)
         fire_rows(self.environment.events, name or self._plan.workload or "prompts", exchange)
+        if not exchange.outcome.ok:
+            gevent.sleep(_AFTER_FAILURE_S)
         return exchange
 
 

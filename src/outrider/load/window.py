@@ -52,11 +52,7 @@ class Window:
     def _limit_reached(self, now: float) -> bool:
         if self._requests is not None and self.sent >= self._requests:
             return True
-        return (
-            self._duration_s is not None
-            and self.opened_at is not None
-            and now >= self.opened_at + self._duration_s
-        )
+        return self._duration_s is not None and self.opened_at is not None and now >= self.opened_at + self._duration_s
 
     def open(self, now: float) -> None:
         """The first measured request is sent now."""

@@ -54,7 +54,7 @@ class ClosedUser(locust.User):  # type: ignore[misc]
     @locust.task  # type: ignore[untyped-decorator]
     def request(self) -> None:
         """One request."""
-        exchange = self.session.turn(self._ended_at)
+        exchange = self.session.send(self.session.admit(), self._ended_at)
         self._ended_at = exchange.ended_at
         if exchange.outcome.ok:
             self._failures = 0
@@ -83,9 +83,8 @@ class OpenUser(locust.User):  # type: ignore[misc]
                     session.open()
                     start += perf_counter() - before  # the schedule waits for the engine's first reading
                 due_at = start + offset
-                delay = due_at - perf_counter()
-                gevent.sleep(max(delay, 0))
-                sender = gevent.spawn(session.turn, due_at, scheduled=True)
+                gevent.sleep(max(due_at - perf_counter(), 0))
+                sender = gevent.spawn(session.send, session.admit(), due_at, scheduled=True)
                 under_way.add(sender)
                 sender.link(under_way.discard)
             session.window.exhaust()
@@ -107,9 +106,7 @@ def main() -> int:
         with Path(order["records"]).open("wb", buffering=64 * 1024) as sink:
             result = _run(plan, sink, channel)
     except OutriderError as error:
-        _write(
-            channel, {"error": {"cause": error.cause, "evidence": error.evidence, "next_step": error.next_step}}
-        )
+        _write(channel, {"error": {"cause": error.cause, "evidence": error.evidence, "next_step": error.next_step}})
         return 1
     _write(channel, {"result": result})
     return 0

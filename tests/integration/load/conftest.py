@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from outrider.load import LoadOutcome, LoadPlan, run_load
+from outrider.load import LoadOutcome, LoadPlan, Progress, run_load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,9 +79,19 @@ def prompts_file(tmp_path: Path) -> Path:
 def load(replay: Replay, prompts_file: Path) -> Callable[..., LoadOutcome]:
     """Runs a plan against the replay server; `script` says how it answers."""
 
-    def run(script: str = "chunks=6,gap=0.005", **fields: object) -> LoadOutcome:
+    def run(
+        script: str = "chunks=6,gap=0.005", on_progress: Callable[[Progress], None] | None = None, **fields: object
+    ) -> LoadOutcome:
         given = {"arrivals": {"kind": "closed", "concurrency": 2}, "requests": 4, "warmup_requests": 0}
         given |= {"url": replay.url, "model": script, "prompts_file": prompts_file} | fields
-        return run_load(LoadPlan(**given))
+        return run_load(LoadPlan(**given), on_progress=on_progress)
 
     return run
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
