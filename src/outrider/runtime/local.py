@@ -99,7 +99,7 @@ class LocalRuntime:
                 self._await_answer(running, launch, budget, expected_s, on_progress or _ignore)
                 self._note_ready(running, files, detach=detached)
             except BaseException:  # Ctrl-C included: nothing stays behind
-                running.stop()
+                running.abandon()
                 raise
         return running
 

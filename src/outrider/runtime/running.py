@@ -86,9 +86,16 @@ class LocalRunning:
         )
 
     def stop(self) -> None:
-        """End it and prove that it is gone."""
+        """End it and prove that it is gone and its port free."""
+        self._end(port_too=True)
+
+    def abandon(self) -> None:
+        """End a start that failed; its port may be another's by now, which would hide why it failed."""
+        self._end(port_too=False)
+
+    def _end(self, *, port_too: bool) -> None:
         try:
-            end_run(self._files, self._latest())
+            end_run(self._files, self._latest(), port_too=port_too)
         finally:
             _foreground.discard(self)
         release(self._supervisor)
@@ -160,8 +167,13 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{reach}]:{port}" if ":" in reach else f"http://{reach}:{port}"
 
 
-def end_run(files: Entry, record: Record) -> None:
+def end_run(files: Entry, record: Record, *, port_too: bool = True) -> None:
     """End every process of a run and prove it; harmless when it has ended.
+
+    Args:
+        files: where its record lies.
+        record: the run.
+        port_too: whether its port must be free afterwards; not asked of a run that had ended before.
 
     Raises:
         RuntimeStateError: a process or the port could not be freed; names them.
@@ -185,7 +197,7 @@ def end_run(files: Entry, record: Record) -> None:
             evidence=process_group.describe(survivors),
             next_step="a process in state D waits for a driver: reset the device or restart the node",
         )
-    if was_running:
+    if was_running and port_too:
         _require_port_released(record)
     _write_ending(files, record)
 
