@@ -3,11 +3,12 @@
 With N samples of L tokens, T = N L tokens in all, of which the target writes a share a:
 
 - regenerate: a T / (decode throughput of the node).
-- extract:    2 P T / (GPUs x peak x prefill share), P active parameters; the usual two FLOPs a parameter and token.
+- extract:    2 P T / (GPUs x peak x prefill share) + N x 18 ms, P active parameters; the usual two FLOPs a parameter
+              and token, and what each request and file cost whatever the target.
 - fit:        (6 P_layer + 4 P_vocab) T k e / (GPUs x peak x training share), k unrolled steps, e epochs;
               the vocabulary projection is frozen (speculators 0.9.0), so it has no weight gradient, and the
-              target's own projection runs once.
-- check:      the held-out prompts at the node's throughput, plus engine starts.
+              target's own projection runs once. At least 25 ms for every 8192 tokens: launches and data loading.
+- evaluate:   the held-out prompts at the node's throughput, plus engine starts.
 - disk:       T x (auxiliary layers + 1) x hidden size x 2 bytes if extracted offline.
 
 Shares of peak were set so that the one public run with a bill comes out: Kimi-K2.5, 600k samples, 6B tokens,
@@ -27,6 +28,10 @@ _PATIENCE_H = 24.0
 # Longest rental that still counts as a plan.
 _DISK_SHARE = 0.8
 _SECONDS_TO_START = 120.0
+# Measured with a target too small to matter: 3000 rows of 300 tokens in 55 s, and 25 ms a training step.
+_SECONDS_PER_ROW = 0.018
+_SECONDS_PER_STEP = 0.025
+_TOKENS_PER_STEP = 8192
 _TEXT_BYTES_PER_TOKEN = 12  # ids, mask and text of a response row
 
 
@@ -119,6 +124,7 @@ class StageCost:
         wall_hours: on the whole node.
         disk_gb: kept at the end of the stage, in 1e9 bytes.
         memory_gb: of one GPU, while it runs.
+        start_s: seconds of engine starts in it.
         formula: with the numbers put in.
     """
 
@@ -126,6 +132,7 @@ class StageCost:
     wall_hours: float
     disk_gb: float
     memory_gb: float
+    start_s: float
     formula: str
 
 
@@ -220,9 +227,10 @@ def _gb(value: float) -> str:
     return f"{value / 1000:.1f} TB" if value >= 1000 else f"{value:.1f} GB"
 
 
-def _cost(node: PlanNode, seconds: float, disk_gb: float, memory_gb: float, formula: str) -> StageCost:
-    hours = seconds / 3600
-    return StageCost(hours * node.gpus, hours, disk_gb, memory_gb, formula)
+def _cost(node: PlanNode, seconds: float, disk_gb: float, memory_gb: float, formula: str, starts: int = 0) -> StageCost:
+    start_s = starts * _SECONDS_TO_START
+    hours = (seconds + start_s) / 3600
+    return StageCost(hours * node.gpus, hours, disk_gb, memory_gb, start_s, formula)
 
 
 def _peak(node: PlanNode, share: float) -> float:
@@ -231,9 +239,10 @@ def _peak(node: PlanNode, share: float) -> float:
 
 def _regenerate(node: PlanNode, target: TargetShape, work: Workload) -> StageCost:
     answer = work.tokens * work.answer_share
-    seconds = answer / node.answer_tok_s + _SECONDS_TO_START
+    seconds = answer / node.answer_tok_s
     formula = f"{answer:.3g} answer tokens / {node.answer_tok_s:g} tok/s ({node.answer_source})"
-    return _cost(node, seconds, work.tokens * _TEXT_BYTES_PER_TOKEN / 1e9, target.weight_gb / node.gpus, formula)
+    text_gb = work.tokens * _TEXT_BYTES_PER_TOKEN / 1e9
+    return _cost(node, seconds, text_gb, target.weight_gb / node.gpus, formula, starts=1)
 
 
 def _extract(node: PlanNode, target: TargetShape, work: Workload, states_gb: float, mode: Mode) -> StageCost:
@@ -241,11 +250,11 @@ def _extract(node: PlanNode, target: TargetShape, work: Workload, states_gb: flo
     flops = 2 * target.active_params * work.tokens * passes
     formula = (
         f"2 x {target.active_params:.3g} x {work.tokens:.3g} tokens x {passes:g} passes / "
-        f"({node.gpus} x {node.bf16_tflops:g} TFLOPS x {node.prefill_mfu:g})"
+        f"({node.gpus} x {node.bf16_tflops:g} TFLOPS x {node.prefill_mfu:g}) + {work.samples} x {_SECONDS_PER_ROW} s"
     )
-    seconds = flops / _peak(node, node.prefill_mfu) + _SECONDS_TO_START
+    seconds = flops / _peak(node, node.prefill_mfu) + work.samples * _SECONDS_PER_ROW * passes
     kept = states_gb if mode == "offline" else 0.0
-    return _cost(node, seconds, kept, target.weight_gb / node.gpus, formula)
+    return _cost(node, seconds, kept, target.weight_gb / node.gpus, formula, starts=1)
 
 
 def _fit(node: PlanNode, target: TargetShape, head: HeadShape, work: Workload) -> StageCost:
@@ -259,14 +268,15 @@ def _fit(node: PlanNode, target: TargetShape, head: HeadShape, work: Workload) -
     trained = head.layer_params + head.vocab_params + target.vocab_size * head.hidden_size
     # FP32 weights, gradients and two moments of what is trained, plus the checkpoints of a run.
     memory_gb = trained * 16 / 1e9 + 8
-    return _cost(node, flops / _peak(node, node.train_mfu), trained * 6 / 1e9, memory_gb, formula)
+    least = work.tokens * work.epochs / _TOKENS_PER_STEP * _SECONDS_PER_STEP
+    seconds = max(flops / _peak(node, node.train_mfu), least)
+    return _cost(node, seconds, trained * 6 / 1e9, memory_gb, formula)
 
 
 def _evaluate(node: PlanNode, target: TargetShape, work: Workload) -> StageCost:
     answer = work.check_samples * work.seq_len * work.answer_share
-    seconds = answer / node.answer_tok_s + 2 * _SECONDS_TO_START
     formula = f"{answer:.3g} tokens / {node.answer_tok_s:g} tok/s + two engine starts"
-    return _cost(node, seconds, 0.0, target.weight_gb / node.gpus, formula)
+    return _cost(node, answer / node.answer_tok_s, 0.0, target.weight_gb / node.gpus, formula, starts=2)
 
 
 def verdict(here: Plan, others: list[Plan]) -> str:
