@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from outrider.preflight.facts.node import read_node_facts
 from outrider.preflight.run import run_preflight
 from outrider.preflight.table import print_report
 from outrider.stack import Stack, find_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def preflight_command(
@@ -35,6 +38,9 @@ def preflight_command(
         str | None, typer.Option(metavar="URL", help="compare with the engine that serves VARIANT there")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="start-up log of that engine", metavar="FILE")] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="CODE", help="take this error as an advisory; may be repeated")
+    ] = None,
 ) -> None:
     """Say whether a stack will work, before anything is loaded. Exit 0 fine, 1 errors, 3 advisories only."""
     raise typer.Exit(
@@ -48,6 +54,7 @@ def preflight_command(
             remote=remote,
             running=running,
             log=log,
+            accept=accept or (),
         )
     )
 
@@ -63,6 +70,7 @@ def preflight(
     remote: bool = False,
     running: str | None = None,
     log: Path | None = None,
+    accept: Sequence[str] = (),
 ) -> int:
     """Check and print; returns the exit code.
 
@@ -84,15 +92,23 @@ def preflight(
         drafter_dir=drafter_dir or _drafter_dirs(stack, names),
         remote=remote,
         running=read_running(stack.engine.name, running, log=log) if running is not None else None,
+        accept=accept,
     )
     if json_path is not None:
         text = report.model_dump_json(indent=1, by_alias=True) + "\n"
         if json_path == "-":
             sys.stdout.write(text)
             return report.exit_code
-        Path(json_path).write_text(text, encoding="utf-8")
+        _write(Path(json_path), text)
     print_report(report, Console())
     return report.exit_code
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutriderError(f"cannot write {path}: {error.strerror}", next_step="give a path in a directory") from error
 
 
 def _drafter_dirs(stack: Stack, names: list[str]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from outrider.preflight.catalogue import KINDS, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _ORDER: dict[Severity, int] = {"error": 0, "advisory": 1, "info": 2}
 
@@ -110,6 +110,16 @@ class PreflightReport(BaseModel):
         if self.count("error"):
             return 1
         return 3 if self.count("advisory") else 0
+
+
+def accepted(findings: Iterable[Finding], codes: Collection[str]) -> list[Finding]:
+    """Errors whose code the user accepts, as advisories: still shown, no longer in the way."""
+    return [
+        finding.model_copy(update={"severity": "advisory", "title": f"{finding.title} (accepted)"})
+        if finding.code in codes and finding.severity == "error"
+        else finding
+        for finding in findings
+    ]
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from outrider.errors import OutriderError
+from outrider.preflight.catalogue import KINDS
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
@@ -20,10 +22,12 @@ from outrider.preflight.facts.runner import model_runner
 from outrider.preflight.facts.shape import Shape, ShapeError, shape_of
 from outrider.preflight.memory import check_memory
 from outrider.preflight.reading import Checkpoint, LocalFiles, RemoteFiles, read_checkpoint
-from outrider.preflight.report import Finding, MemoryFigures, PreflightReport, found, in_order
+from outrider.preflight.report import Finding, MemoryFigures, PreflightReport, accepted, found, in_order
 from outrider.preflight.shapes import reference
+from outrider.stack.names import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from outrider.preflight.checks.running import Running
@@ -40,6 +44,7 @@ def run_preflight(
     drafter_dir: Path | Mapping[str, Path] | None = None,
     remote: bool = False,
     running: Running | None = None,
+    accept: Collection[str] = (),
 ) -> PreflightReport:
     """Check a stack before anything is started. No weight is read.
 
@@ -52,10 +57,16 @@ def run_preflight(
         drafter_dir: the drafter's files, or a map of variant to directory.
         remote: read configs and headers of repositories that have no local files, by ranged requests.
         running: what was read from an engine that runs `variant`.
+        accept: codes of errors that the user has looked into and takes as advisories.
 
     Raises:
         StackError: the stack has no such variant.
+        OutriderError: a code to accept does not exist.
     """
+    if unknown := sorted(set(accept) - KINDS.keys()):
+        raise OutriderError(
+            f"there is no finding {unknown[0]}{did_you_mean(unknown[0], KINDS)}", next_step="see docs/findings/"
+        )
     began = time.monotonic()
     names = (variant,) if variant is not None else tuple(stack.variants)
     for name in names:
@@ -91,7 +102,7 @@ def run_preflight(
         stack_digest=stack.digest(),
         engine=f"{stack.engine.name} {stack.engine.version} ({stack.engine.build})",
         variants=names,
-        findings=in_order(findings),
+        findings=in_order(accepted(findings, accept)),
         memory=tuple(figures),
         seconds=round(time.monotonic() - began, 3),
     )

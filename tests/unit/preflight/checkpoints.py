@@ -278,8 +278,7 @@ def draft_model() -> Draft:
     tensors = _ends()
     for index in range(2):
         tensors |= _decoder_layer(f"model.layers.{index}", HIDDEN)
-    draft = _target(_llama(layers=2), tensors)
-    return draft
+    return _target(_llama(layers=2), tensors)
 
 
 STACK = """
@@ -295,7 +294,13 @@ target:
   max_model_len: {length}
   weight_gb: 0.0001
 engine: {{name: vllm, version: {version}, build: {build}, flags: {flags}}}
-node: {{description: tests, accelerator: {accelerator}, gpus: {gpus}, vram_gib: 16, interconnect: {interconnect}, env: {env}}}
+node:
+  description: tests
+  accelerator: {accelerator}
+  gpus: {gpus}
+  vram_gib: 16
+  interconnect: {interconnect}
+  env: {env}
 parallel: {parallel}
 memory: {memory}
 variants:

@@ -29,9 +29,7 @@ def test_kind_says_why_and_what_to_do(code: str) -> None:
 
 
 def test_every_kind_is_given_somewhere_and_nothing_else_is() -> None:
-    text = "\n".join(
-        path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if "catalogue" not in path.parts
-    )
+    text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if "catalogue" not in path.parts)
     assert set(re.findall(r'"([A-Z]{3,6}\d{3})"', text)) == set(KINDS)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.unit.preflight import checkpoints as made
 import pytest
+from tests.unit.preflight import checkpoints as made
 from tests.unit.preflight.checkpoints import HIDDEN, REDUCED, VOCABULARY, codes, drafted, zeros
 
 from outrider.preflight import run_preflight
@@ -96,9 +96,7 @@ def other_added_tokens(draft: Draft) -> None:
 
 
 def nested_ids(ids: list[int]) -> Callable[[Draft], object]:
-    return set_config(
-        eagle_aux_hidden_state_layer_ids=None, eagle_config={"eagle_aux_hidden_state_layer_ids": ids}
-    )
+    return set_config(eagle_aux_hidden_state_layer_ids=None, eagle_config={"eagle_aux_hidden_state_layer_ids": ids})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,9 +195,7 @@ def test_good_drafter_gives_no_finding(tmp_path: Path, kind: str, build: str, ve
         ("draft_model", set_config(quantization_config={"quant_method": "no-such"}), "DRAFT038"),
     ],
 )
-def test_one_fault_gives_its_finding(
-    tmp_path: Path, kind: str, spoil: Callable[[Draft], object], code: str
-) -> None:
+def test_one_fault_gives_its_finding(tmp_path: Path, kind: str, spoil: Callable[[Draft], object], code: str) -> None:
     report = check(tmp_path, kind, spoil)
     assert codes(report.findings) == {code}
     finding = next(one for one in report.findings if one.code == code)
@@ -281,6 +277,12 @@ def test_short_drafter(tmp_path: Path, kind: str, rope: dict[str, Any], env: dic
     assert codes(check(tmp_path, kind, spoil, env=env).findings) == {code}
 
 
+@pytest.mark.parametrize(("kind", "code"), [("llama", "DRAFT020"), ("dflash", "DRAFT039"), ("draft_model", "DRAFT020")])
+def test_short_drafter_before_0_33(tmp_path: Path, kind: str, code: str) -> None:
+    spoil = set_config(max_position_embeddings=1024)
+    assert codes(check(tmp_path, kind, spoil, version="0.32.0").findings) == {code}
+
+
 def test_other_dtype_is_a_note(tmp_path: Path) -> None:
     report = check(tmp_path, "llama", set_config(torch_dtype="float32"))
     assert "DRAFT023" in codes(report.findings, notes=True)
@@ -322,9 +324,7 @@ def test_parallel_drafting_needs_its_mask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("k", "anchor", "expected"), [(7, False, set()), (8, False, {"DRAFT028"}), (8, True, set())])
 def test_k_against_the_block(tmp_path: Path, k: int, anchor: bool, expected: set[str]) -> None:
-    spoil = set_config(
-        dflash_config={"mask_token_id": 5, "target_layer_ids": [1, 3, 5], "sample_from_anchor": anchor}
-    )
+    spoil = set_config(dflash_config={"mask_token_id": 5, "target_layer_ids": [1, 3, 5], "sample_from_anchor": anchor})
     assert codes(check(tmp_path, "dflash", spoil, k=k).findings) == expected
 
 

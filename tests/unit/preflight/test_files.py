@@ -61,9 +61,7 @@ INDEX = "model.safetensors.index.json"
         (lambda d: (d / "chat_template.jinja").unlink(), {"TARGET010"}),
     ],
 )
-def test_spoilt_file_gives_its_finding(
-    tmp_path: Path, spoil: Callable[[Path], object], expected: set[str]
-) -> None:
+def test_spoilt_file_gives_its_finding(tmp_path: Path, spoil: Callable[[Path], object], expected: set[str]) -> None:
     target = made.llama_target().write(tmp_path / "target", shards=3)
     spoil(target)
     assert report_codes(target) == expected

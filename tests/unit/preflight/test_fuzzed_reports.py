@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.preflight import checkpoints as made
 from tests.unit.preflight.checkpoints import drafted
+from tests.unit.preflight.test_files import FIELDS, JSON
 
 from outrider.preflight import run_preflight
-from tests.unit.preflight.test_files import FIELDS, JSON
 
 CHANGES = st.dictionaries(FIELDS, JSON, max_size=4)
 MAKERS = st.sampled_from(
@@ -28,9 +28,7 @@ MAKERS = st.sampled_from(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MAKERS, CHANGES, CHANGES)
-def test_any_pair_of_configs_gives_a_report(
-    makers: Any, of_target: dict[str, Any], of_drafter: dict[str, Any]
-) -> None:
+def test_any_pair_of_configs_gives_a_report(makers: Any, of_target: dict[str, Any], of_drafter: dict[str, Any]) -> None:
     make_target, make_drafter, method = makers
     target, drafter = make_target(), make_drafter()
     target.config |= of_target

@@ -110,9 +110,7 @@ def test_default_step_size_follows_the_gpus_memory(gib: float, tokens: int) -> N
 def test_llama_70b_weights() -> None:
     total = weight_bytes(tensors_from_shape(LLAMA_70B), LLAMA_70B, Split())
     assert total == pytest.approx(141e9, rel=0.01)
-    assert weight_bytes(tensors_from_shape(LLAMA_70B), LLAMA_70B, Split(tensor=8)) == pytest.approx(
-        total / 8, rel=0.01
-    )
+    assert weight_bytes(tensors_from_shape(LLAMA_70B), LLAMA_70B, Split(tensor=8)) == pytest.approx(total / 8, rel=0.01)
     assert weight_bytes(tensors_from_shape(LLAMA_70B), LLAMA_70B, Split(pipeline=4)) < total / 3.5
 
 
@@ -202,9 +200,7 @@ def test_drafter_takes_its_share(tmp_path: Path) -> None:
     assert with_drafter.kv_bytes_per_token - plain.kv_bytes_per_token == 2 * 2 * 8 * 2
 
 
-@given(
-    nbytes=st.integers(-(10**6), 10**12), per_token=st.integers(0, 10**6), block=st.sampled_from([16, 64, 128])
-)
+@given(nbytes=st.integers(-(10**6), 10**12), per_token=st.integers(0, 10**6), block=st.sampled_from([16, 64, 128]))
 def test_tokens_fill_whole_pages_and_never_overflow(nbytes: int, per_token: int, block: int) -> None:
     tokens = kv_tokens(nbytes, per_token, block)
     assert tokens % block == 0

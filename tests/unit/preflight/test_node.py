@@ -54,9 +54,9 @@ SAMPLE: dict[str, Any] = {
 def flagship(**changes: Any) -> Stack:
     stack = find_stack("kimi-k2.5-rtx6000x8")
     for part, values in changes.items():
-        if isinstance(values, dict) and part != "env":
-            values = getattr(stack, part).model_copy(update=values)
-        stack = stack.model_copy(update={part: values})
+        nested = isinstance(values, dict) and part != "env"
+        changed = getattr(stack, part).model_copy(update=values) if nested else values
+        stack = stack.model_copy(update={part: changed})
     return stack
 
 

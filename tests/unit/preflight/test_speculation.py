@@ -70,9 +70,7 @@ def test_probabilistic_rejection_names_what_says_the_same_today(target: Path) ->
     assert "draft_sample_method: probabilistic" in finding.evidence
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"), [("0.32.0", {"SPEC002"}), ("0.33.0", set())]
-)
+@pytest.mark.parametrize(("version", "expected"), [("0.32.0", {"SPEC002"}), ("0.33.0", set())])
 def test_fly_came_with_0_33(target: Path, version: str, expected: set[str]) -> None:
     assert codes(check(target, "eagle3", version=version, rejection_sample_method="fly").findings) == expected
 

@@ -180,6 +180,21 @@ def test_tied_head_and_declared_mtp_layers_are_fine(tmp_path: Path) -> None:
     assert codes(check(tmp_path, spoil).findings) == set()
 
 
+def test_other_tensor_names_are_not_called_missing(tmp_path: Path) -> None:
+    def spoil(draft: Draft) -> None:
+        draft.tensors = {name.replace("model.layers", "transformer.h"): t for name, t in draft.tensors.items()}
+
+    assert codes(check(tmp_path, spoil).findings) == set()
+
+
+def test_special_tokens_may_lie_in_the_embeddings_padding(tmp_path: Path) -> None:
+    def spoil(draft: Draft) -> None:
+        tokenizer_of(VOCABULARY + 1)(draft)
+        draft.tensors["model.embed_tokens.weight"] = zeros(VOCABULARY + 8, HIDDEN)
+
+    assert codes(check(tmp_path, spoil).findings) == set()
+
+
 def test_chat_template_given_by_flag(tmp_path: Path) -> None:
     def spoil(draft: Draft) -> None:
         draft.chat_template = False

@@ -36,7 +36,8 @@ DRAFTER = (
         f"guesses (2, n//2, n-3). {_SILENT} Measured on a head trained on other layers: 1.2 % accepted instead of "
         "58.9 % (vllm 50170).",
         "Write `eagle_aux_hidden_state_layer_ids` into the drafter's config.json: the layers it was trained on, "
-        "also when these are the guessed ones.",
+        "also when these are the guessed ones. If the repository cannot be changed and its authors say that it was "
+        "trained on the guessed layers, run with --accept DRAFT004.",
     ),
     Kind(
         "DRAFT005",
@@ -296,5 +297,13 @@ DRAFTER = (
         "drafter's quantisation not readable by the engine",
         "The drafter's `quantization_config` names no method of the pinned engine.",
         "Use unquantised drafter weights.",
+    ),
+    Kind(
+        "DRAFT039",
+        "error",
+        "positions run past the drafter's rotary table",
+        "Before 0.33 the engine resizes the rotary tables of EAGLE heads only. Other drafters that were made for a "
+        "shorter context than is served are read out of bounds (vllm 57941).",
+        "Lower `target.max_model_len` to the drafter's, or pin engine version 0.33.0 or newer.",
     ),
 )

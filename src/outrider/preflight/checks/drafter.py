@@ -127,9 +127,23 @@ def _positions(case: Case, shape: Shape) -> Iterable[Finding]:
         return
     stated = case.view and case.view.config.get("max_position_embeddings")
     evidence = f"drafter {shape.max_positions} (max_position_embeddings {stated}), served {served}"
-    resizable = spec.method != "draft_model" and shape.rope.get("rope_type") in _RESIZABLE_ROPE
-    code = "DRAFT021" if case.runner == "v2" and not resizable else "DRAFT020"
-    yield found(code, drafter.where("config.json"), evidence)
+    yield found(_position_code(case, spec.method, shape), drafter.where("config.json"), evidence)
+
+
+def _position_code(case: Case, method: str, shape: Shape) -> str:
+    """What the engine does about a drafter that is shorter than the served length."""
+    if method == "draft_model":
+        return "DRAFT021" if case.runner == "v2" and _since_0_33(case) else "DRAFT020"
+    if not _since_0_33(case):
+        # Only EAGLE heads are resized, whatever their rotary type.
+        return "DRAFT020" if method in {"eagle", "eagle3"} else "DRAFT039"
+    if shape.rope.get("rope_type") in _RESIZABLE_ROPE:
+        return "DRAFT020"
+    return "DRAFT021" if case.runner == "v2" else "DRAFT020"
+
+
+def _since_0_33(case: Case) -> bool:
+    return [int(part) for part in case.stack.engine.version.split(".")] >= [0, 33, 0]
 
 
 def _rope(case: Case, shape: Shape) -> Iterable[Finding]:

@@ -117,6 +117,9 @@ def _tensors(case: Case) -> Iterable[Finding]:
         return
     where = case.target.label
     layers = {_layer_index(name) for name in tensors if not VISION.search(name)}
+    if not any(index >= 0 for index in layers):
+        # Another naming than `layers.N.`; what its parts are called is not known here.
+        return
     embedding = [name for name in tensors if name.endswith(_EMBEDDING)]
     absent = [f"layer {i}" for i in range(min(shape.layers, 4096)) if i not in layers]
     if not embedding:

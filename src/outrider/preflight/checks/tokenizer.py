@@ -24,17 +24,22 @@ def check_tokenizer(case: Case) -> list[Finding]:
         findings.append(found("TARGET008", target.label, "no tokenizer.json, *.tiktoken or tokenizer.model"))
     elif tokenizer.fault is not None:
         findings.append(found("TARGET008", target.where(tokenizer.kind), tokenizer.fault))
-    elif case.shape is not None and tokenizer.size > case.shape.vocabulary:
-        findings.append(
-            found(
-                "TARGET009",
-                target.where(tokenizer.kind),
-                f"highest id {tokenizer.size - 1}, vocab_size {case.shape.vocabulary}",
-            )
-        )
+    elif case.shape is not None and tokenizer.size > (rows := _embedding_rows(case, case.shape.vocabulary)):
+        evidence = f"highest id {tokenizer.size - 1}, the embedding has {rows} rows"
+        findings.append(found("TARGET009", target.where(tokenizer.kind), evidence))
     if not target.chat_template and "chat-template" not in case.flags:
         findings.append(found("TARGET010", target.label, "no chat_template in tokenizer_config.json or beside it"))
     return [*findings, *_eos(case)]
+
+
+def _embedding_rows(case: Case, vocabulary: int) -> int:
+    """Rows of the embedding: padding beyond `vocab_size` counts, since special tokens may lie there."""
+    rows = [
+        tensor.shape[0]
+        for name, tensor in (case.target.tensors or {}).items()
+        if name.endswith("embed_tokens.weight") and len(tensor.shape) == 2
+    ]
+    return max([vocabulary, *rows])
 
 
 def _eos(case: Case) -> Iterable[Finding]:

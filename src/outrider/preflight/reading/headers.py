@@ -164,8 +164,8 @@ def _tensor(name: str, facts: object, base: int) -> TensorInfo:
 
 
 def _are_counts(values: list[object]) -> bool:
-    # A loop and `type`, not `all` and `isinstance`: large checkpoints have a million of these.
-    for value in values:
+
+    for value in values:  # noqa: SIM110 - three times as fast, and large checkpoints have a million of these
         if type(value) is not int or value < 0 or value > _MAX_BYTES:
             return False
     return True
