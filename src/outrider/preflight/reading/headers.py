@@ -164,7 +164,6 @@ def _tensor(name: str, facts: object, base: int) -> TensorInfo:
 
 
 def _are_counts(values: list[object]) -> bool:
-
     for value in values:  # noqa: SIM110 - three times as fast, and large checkpoints have a million of these
         if type(value) is not int or value < 0 or value > _MAX_BYTES:
             return False
