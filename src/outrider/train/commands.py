@@ -15,6 +15,7 @@ from outrider.model_store import prepare as prepare_model
 from outrider.runtime import ports
 from outrider.stack import find_stack
 from outrider.train import catalogue, engines, pipeline
+from outrider.train.dry_run import dry_run
 from outrider.train.errors import TrainError
 from outrider.train.plan import Workload, plan_on, verdict
 from outrider.train.plan_document import plan_json, plan_markdown, plan_table
@@ -70,6 +71,9 @@ def train_run(
         list[str] | None,
         typer.Option(help="STAGE=SECONDS for regenerate, extract or fit: stop there with what is done"),
     ] = None,
+    only_dry: Annotated[
+        bool, typer.Option("--dry-run", help="build an untrained head and stop: proves that the recipe fits the target")
+    ] = False,
     json_path: Annotated[
         str | None, typer.Option("--json", help="write the stages' counts; - is standard output")
     ] = None,
@@ -106,6 +110,12 @@ def train_run(
         urls=_pairs(url, "--url"),
         say=say,
     )
+    if only_dry:
+        built = dry_run(session)
+        say(f"the recipe fits: a head of {built['parameters'] / 1e6:.1f} M parameters, {built['bytes'] / 1e6:.1f} MB")
+        if json_path:
+            _write_json(json_path, built)
+        return
     manifests = pipeline.run(session, first=_stage(first), until=_stage(until))
     if json_path:
         _write_json(json_path, pipeline.summary(manifests))

@@ -48,6 +48,7 @@ def extract(session: Session, out: Path) -> dict[str, Any]:
     Raises:
         TrainError: the disk is too small; rows are missing at the end.
     """
+    session.require_layers()
     config, recipe = session.target_config(), session.recipe
     layers = (*recipe.aux_layers, session.target_layers())
     tokens = _tokens(session)

@@ -93,6 +93,20 @@ class Session:
         """Number of decoder layers, which is also the id of the last layer's output."""
         return int(str(self.target_config()["num_hidden_layers"]))
 
+    def require_layers(self) -> None:
+        """Refuse auxiliary layers that the target does not have.
+
+        Raises:
+            TrainError: one is out of range, named twice, or the last layer, which is read anyway.
+        """
+        layers, last = self.recipe.aux_layers, self.target_layers()
+        if len(set(layers)) != len(layers) or not all(0 <= layer < last for layer in layers):
+            raise TrainError(
+                f"auxiliary layers {list(layers)} do not fit a target of {last} layers",
+                evidence=f"training.aux_layers against num_hidden_layers in {self.model_dir / 'config.json'}",
+                next_step=f"name distinct layers from 0 to {last - 1}; the last one is read by itself",
+            )
+
     def target_identity(self) -> str:
         """Hash over the target's configuration, tokenizer and weight sizes."""
         sha = hashlib.sha256()

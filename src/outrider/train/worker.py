@@ -92,6 +92,13 @@ def _probe_tokenizer(argv: list[str]) -> None:
         sys.exit(EXIT_OTHER_TOKENIZER)
 
 
+def _no_frequencies(argv: list[str]) -> None:
+    """Write an empty token count: the draft vocabulary then is the first ids, which a dry run may have."""
+    import torch  # noqa: PLC0415
+
+    torch.save({}, argv[1])
+
+
 def _evaluate(argv: list[str]) -> None:
     # Every sample has its own length, and compiling for each costs more than it gives.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -104,6 +111,7 @@ _COMMANDS: dict[str, Any] = {
     "speculators": _speculators,
     "probe-tokenizer": _probe_tokenizer,
     "evaluate": _evaluate,
+    "no-frequencies": _no_frequencies,
 }
 
 

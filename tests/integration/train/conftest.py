@@ -11,8 +11,8 @@ from tests.integration.train.tiny_target import make_target
 
 from outrider.runtime import ports
 from outrider.stack import Stack, stack_from_text
-from outrider.train import pipeline
-from outrider.train.manifest import Manifest
+from outrider.train import engines, pipeline
+from outrider.train.manifest import MANIFEST, Manifest, note_spent
 from outrider.train.recipe import recipe_of
 from outrider.train.session import Session
 
@@ -28,19 +28,19 @@ memory: {cpu_kv_gib: 1, max_num_seqs: 32}
 variants: {baseline: {}}
 training:
   aux_layers: [1, 2, 3]
-  draft_vocab_size: 512
+  draft_vocab_size: 288
   samples: 120
   check_samples: 16
   seq_len: 256
   pack: 4
   max_tokens: 160
-  temperatures: {"0.0": 0.4, "0.7": 0.6}
+  temperatures: {"0.0": 0.4, "0.5": 0.6}
   concurrency: 24
   epochs: 12
   lr: 0.003
   validation_share: 0.1
   workers: 0
-  floor: 1.3
+  floor: 1.2
 """
 
 
@@ -68,17 +68,27 @@ def session(stack: Stack, train_python: str, tmp_path_factory: pytest.TempPathFa
         directory=directory,
         model_dir=make_target(directory / "target"),
         port=ports.free_port(8137),
-        budgets={"fit": 90.0},
+        budgets={"fit": 60.0},
         say=print,
     )
 
 
 @pytest.fixture(scope="session")
 def trained(session: Session) -> dict[str, Manifest]:
-    """All stages, with a kill in the middle of the answers: the run is first made to stop there, then resumed."""
-    stopped = replace(session, budgets={**session.budgets, "regenerate": 4.0})
-    pipeline.run(stopped, until="regenerate")
-    first = session.stage_dir("regenerate")
-    # What a kill would leave: no manifest, whole rows, and one torn line at the end of the file.
-    (first / "manifest.json").unlink()
+    """All stages. The answers are interrupted: half of them and a torn line are left, as a kill leaves them."""
+    launch = engines.plain_launch(session.stack, session.model_dir, session.port, {})
+    with session.served("plain", launch) as url:
+        served = replace(session, urls={"plain": url})
+        whole = pipeline.run(served, until="regenerate")[-1]
+        directory = session.stage_dir("regenerate")
+        answers = directory / "train.0.jsonl"
+        lines = answers.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = lines[: len(lines) // 2]
+        answers.write_text("".join(kept) + lines[-1][:40], encoding="utf-8")
+        (directory / MANIFEST).unlink()
+        note_spent(directory, whole.key, 1.0)
+        pipeline.run(served, until="regenerate")
+        resumed = answers.read_text(encoding="utf-8").splitlines(keepends=True)
+        assert resumed[: len(kept)] == kept
+        assert len(resumed) > len(kept)
     return {m.stage: m for m in pipeline.run(session)}

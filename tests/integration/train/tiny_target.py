@@ -20,7 +20,7 @@ _TEMPLATE = (
 _SPECIAL = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
 
 
-def make_tokenizer(directory: Path, *, vocab_size: int = 600, seed: int = 0) -> PreTrainedTokenizerFast:
+def make_tokenizer(directory: Path, *, vocab_size: int = 320, seed: int = 0) -> PreTrainedTokenizerFast:
     """A byte-level BPE over the corpus."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
