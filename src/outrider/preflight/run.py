@@ -15,12 +15,14 @@ from outrider.preflight.checks.node import check_node
 from outrider.preflight.checks.running import check_running
 from outrider.preflight.checks.speculation import check_speculation
 from outrider.preflight.checks.target import check_target
+from outrider.preflight.checks.target_tensors import check_target_tensors
 from outrider.preflight.checks.tokenizer import check_tokenizer
 from outrider.preflight.engine_tables import engine_table
 from outrider.preflight.facts.drafter import DrafterView, view_drafter
 from outrider.preflight.facts.runner import model_runner
 from outrider.preflight.facts.shape import Shape, ShapeError, shape_of
 from outrider.preflight.memory import check_memory
+from outrider.preflight.memory.weights import grouped
 from outrider.preflight.reading import Checkpoint, LocalFiles, RemoteFiles, read_checkpoint
 from outrider.preflight.report import Finding, MemoryFigures, PreflightReport, accepted, found, in_order
 from outrider.preflight.shapes import reference
@@ -74,7 +76,12 @@ def run_preflight(
     table = engine_table(stack.engine.name, stack.engine.version)
     target = _read_target(stack, model_dir, remote=remote)
     shape = _shape(target)
-    findings = [*check_files(target), *check_node(stack, node, mla=bool(shape and shape.mla))]
+    findings = [
+        *check_files(target),
+        *check_target_tensors(target, shape),
+        *check_node(stack, node, mla=bool(shape and shape.mla)),
+    ]
+    weights = grouped(target.tensors) if target.tensors is not None else None
     read = _Drafters(drafter_dir, remote=remote)
     figures: list[MemoryFigures] = []
     for name in names:
@@ -89,6 +96,7 @@ def run_preflight(
             runner=model_runner(stack, name),
             drafter=drafter,
             view=_view(drafter, spec),
+            weights=weights,
         )
         memory_findings, memory = check_memory(case)
         of_variant = [*_findings(case), *memory_findings]

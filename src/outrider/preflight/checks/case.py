@@ -26,6 +26,7 @@ class Case:
         runner: model runner that the engine will take.
         drafter: the drafter's files, None without one or if they are not at hand.
         view: the drafter's config as the engine sees it.
+        weights: the target's tensors as (name, bytes), experts of a layer together; None without headers.
     """
 
     stack: Stack
@@ -36,6 +37,7 @@ class Case:
     runner: Runner
     drafter: Checkpoint | None = None
     view: DrafterView | None = None
+    weights: tuple[tuple[str, int], ...] | None = None
 
     @property
     def variant(self) -> Variant:

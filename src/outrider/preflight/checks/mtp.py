@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outrider.preflight.checks.target import has_mtp_tensors
+from outrider.preflight.checks.target_tensors import has_mtp_tensors
 from outrider.preflight.report import Finding, found
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def check_mtp(case: Case) -> list[Finding]:
     where = case.target.where("config.json")
     if not shape.mtp_layers:
         return [found("DRAFT029", where, f"none of {', '.join(_MTP_FIELDS)} is above 0")]
-    if case.target.tensors is not None and not has_mtp_tensors(case):
+    if case.target.tensors is not None and not has_mtp_tensors(case.target, shape):
         return [found("DRAFT029", where, f"{shape.mtp_layers} layers declared, no tensor of one")]
     if spec.k > shape.mtp_layers and spec.k % shape.mtp_layers:
         return [found("DRAFT030", case.place("speculation.k"), f"k {spec.k}, {shape.mtp_layers} MTP layers")]

@@ -1,13 +1,11 @@
-"""The target: does the pinned engine know it, is it whole, can it be split and served at this length?"""
+"""The target against the engine: known there, its parsers too, can it be split and served at this length?"""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from outrider.preflight.facts.runner import compute_capability
 from outrider.preflight.facts.shape import ShapeError, shape_of
-from outrider.preflight.facts.towers import VISION
 from outrider.preflight.report import Finding, found
 from outrider.stack.names import did_you_mean
 
@@ -16,9 +14,6 @@ if TYPE_CHECKING:
 
     from outrider.preflight.checks.case import Case
     from outrider.preflight.engine_tables import EngineTable
-
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
-_EMBEDDING = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 
 
 def check_target(case: Case) -> list[Finding]:
@@ -38,7 +33,7 @@ def check_target(case: Case) -> list[Finding]:
     else:
         findings += _known_to_engine(case, case.table, where)
     if case.shape is not None:
-        findings += [*_limits(case, where), *_tensors(case)]
+        findings += _limits(case, where)
     return findings
 
 
@@ -109,43 +104,3 @@ def _limits(case: Case, where: str) -> Iterable[Finding]:
     allows_longer = case.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") in {"1", "true"}
     if shape.max_positions and target.max_model_len > shape.max_positions and not allows_longer:
         yield found("TARGET015", where, f"limit {shape.max_positions}, max_model_len {target.max_model_len}")
-
-
-def _tensors(case: Case) -> Iterable[Finding]:
-    shape, tensors = case.shape, case.target.tensors
-    if shape is None or tensors is None or any(f.kind in {"shard_absent", "header"} for f in case.target.faults):
-        return
-    where = case.target.label
-    layers = {_layer_index(name) for name in tensors if not VISION.search(name)}
-    if not any(index >= 0 for index in layers):
-        # Another naming than `layers.N.`; what its parts are called is not known here.
-        return
-    embedding = [name for name in tensors if name.endswith(_EMBEDDING)]
-    absent = [f"layer {i}" for i in range(min(shape.layers, 4096)) if i not in layers]
-    if not embedding:
-        absent.append("the embedding")
-    if not shape.tied and not any("lm_head" in name or name.endswith("output.weight") for name in tensors):
-        absent.append("lm_head (tie_word_embeddings is false)")
-    if absent:
-        yield found("TARGET006", where, f"{len(absent)} missing: {', '.join(absent[:6])}")
-    rows = {tensors[name].shape[0] for name in embedding if len(tensors[name].shape) == 2}
-    # Rows beyond vocab_size are padding; fewer are a fault.
-    if rows and max(rows) < shape.vocabulary:
-        yield found("TARGET007", where, f"{embedding[0]} has {max(rows)} rows, vocab_size is {shape.vocabulary}")
-    if shape.mtp_layers and not has_mtp_tensors(case):
-        yield found("TARGET005", case.target.where("config.json"), f"{shape.mtp_layers} declared, no tensor of one")
-
-
-def has_mtp_tensors(case: Case) -> bool:
-    """True if the checkpoint holds tensors of its multi-token-prediction layers."""
-    if case.shape is None or case.target.tensors is None:
-        return False
-    return any(
-        name.startswith(("mtp.", "model.mtp.")) or _layer_index(name) >= case.shape.layers
-        for name in case.target.tensors
-    )
-
-
-def _layer_index(name: str) -> int:
-    hit = _LAYER.search(name)
-    return int(hit.group(1)) if hit else -1

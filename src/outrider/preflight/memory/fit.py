@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from outrider.preflight.memory.kv import CPU_BLOCK, GPU_BLOCK, cache_dtype_bytes, kv_bytes_per_token, kv_tokens
 from outrider.preflight.memory.overhead import GIB, Overhead, default_batched_tokens, overhead
-from outrider.preflight.memory.weights import Split, drafter_bytes, sized, tensors_from_shape, weight_bytes
+from outrider.preflight.memory.weights import Split, drafter_bytes, grouped, tensors_from_shape, weight_bytes
 from outrider.preflight.report import Finding, MemoryFigures, found
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _figures(case: Case, parts: _Parts, drafter: _Drafter, per_token: int, token
 
 
 def _target_tensors(case: Case, shape: Shape) -> tuple[list[tuple[str, int]], str]:
-    if case.target.tensors is not None:
-        return list(sized(case.target.tensors)), "safetensors headers"
+    if case.weights is not None:
+        return list(case.weights), "safetensors headers"
     return list(tensors_from_shape(shape)), "shape in the config, no headers read"
 
 
@@ -143,7 +143,7 @@ def _drafter(case: Case, target: Shape, tensor: int) -> _Drafter:
         return _Drafter(stated // ranks, one_layer, source if stated else "size unknown, counted as 0 bytes")
     per_token = kv_bytes_per_token(shape, tensor=ranks, value_bytes=value_bytes)
     if case.drafter is not None and case.drafter.tensors is not None:
-        return _Drafter(drafter_bytes(sized(case.drafter.tensors), shape, ranks), per_token, "headers")
+        return _Drafter(drafter_bytes(grouped(case.drafter.tensors), shape, ranks), per_token, "headers")
     return _Drafter(drafter_bytes(tensors_from_shape(shape), shape, ranks), per_token, "shape in its config")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Sized = tuple[str, int]
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _EXPERT = re.compile(r"\.experts\.")
+_EXPERT_INDEX = re.compile(r"\.experts\.\d+\.")
 _COPIED = re.compile(
     r"(norm|layernorm)[^.]*\.|(^|\.)fc\.|\.(q_a_proj|kv_a_proj_with_mqa|fused_qkv_a_proj)\.|\.mlp\.gate\.|"
     r"\.e_score_correction_bias|\.block_sparse_moe\.gate\.|\.shared_expert_gate\.|eh_proj\.|(^|\.)(d2t|t2d|mask_hidden)$"
@@ -81,9 +83,12 @@ def _share(name: str, shape: Shape, split: Split) -> float:
     return 1 / split.tensor
 
 
-def sized(tensors: Mapping[str, TensorInfo]) -> Iterator[Sized]:
-    """Headers as (name, bytes)."""
-    return ((name, tensor.nbytes) for name, tensor in tensors.items())
+def grouped(tensors: Mapping[str, TensorInfo]) -> tuple[Sized, ...]:
+    """Headers as (name, bytes) with the experts of a layer under one name: a hundredth of the entries."""
+    sums: defaultdict[str, int] = defaultdict(int)
+    for name, tensor in tensors.items():
+        sums[_EXPERT_INDEX.sub(".experts.0.", name) if ".experts." in name else name] += tensor.nbytes
+    return tuple(sums.items())
 
 
 def drafter_bytes(tensors: Iterable[Sized], shape: Shape, tensor: int) -> int:
