@@ -35,6 +35,7 @@ def dry_run(session: Session) -> dict[str, Any]:
         session.job(
             out / "dry-run.log",
             "speculators", "train", *fit_arguments(session, out),
+            "--data-path", out,  # speculators writes the vocabulary map there
             "--token-freq-path", frequencies,
             "--save-path", initial,
             "--dry-run",
