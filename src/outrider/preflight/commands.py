@@ -88,7 +88,7 @@ def preflight(
         stack,
         variant,
         node=facts,
-        model_dir=model_dir or prepare(stack),
+        model_dir=model_dir or prepare(stack, _say),
         drafter_dir=drafter_dir or _drafter_dirs(stack, names),
         remote=remote,
         running=read_running(stack.engine.name, running, log=log) if running is not None else None,
@@ -102,6 +102,11 @@ def preflight(
         _write(Path(json_path), text)
     print_report(report, Console())
     return report.exit_code
+
+
+def _say(text: str, _share: float) -> None:
+    """Progress of making the embedded target; on standard error, since the report may go to standard output."""
+    Console(stderr=True).print(text, markup=False)
 
 
 def _write(path: Path, text: str) -> None:

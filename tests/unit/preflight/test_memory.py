@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,9 +61,29 @@ def test_flagship_kv_room_is_within_20_percent_of_the_published(dtype: str, publ
     assert flagship(kv_cache_dtype=dtype)[1].kv_tokens == pytest.approx(published, rel=0.20)
 
 
-def test_flagship_at_085_does_not_start() -> None:
+def test_flagship_at_085_does_not_start_and_says_which_knob_to_turn_how_far() -> None:
     stack, _ = flagship(gpu_utilization=0.85)
-    assert {"MEM002"} <= codes(run_preflight(stack, "baseline").findings)
+    report = run_preflight(stack, "baseline")
+    assert codes(report.findings) == {"MEM002"}
+    fix = next(one.fix for one in report.findings if one.code == "MEM002")
+    tokens = report.memory[0].kv_tokens
+    assert f"lower `target.max_model_len` to {tokens}" in fix
+    shorter = stack.model_copy(update={"target": stack.target.model_copy(update={"max_model_len": tokens})})
+    assert codes(run_preflight(shorter, "baseline").findings) == set()
+    raised = float(re.findall(r"gpu_utilization` to (0\.\d\d)", fix)[0])
+    assert codes(run_preflight(flagship(gpu_utilization=raised)[0], "baseline").findings) == set()
+    assert "MEM002" in codes(run_preflight(flagship(gpu_utilization=raised - 0.01)[0], "baseline").findings)
+
+
+def test_cpu_cache_that_is_too_small_says_how_much_is_needed() -> None:
+    stack = find_stack("smollm2-cpu")
+    longer = stack.model_copy(update={"target": stack.target.model_copy(update={"max_model_len": 100_000})})
+    finding = next(one for one in run_preflight(longer, "baseline").findings if one.code == "MEM002")
+    assert "`memory.cpu_kv_gib` to 3" in finding.fix
+
+
+def test_estimate_is_always_shown() -> None:
+    assert "MEM004" in codes(run_preflight(find_stack(FLAGSHIP), "baseline").findings, notes=True)
 
 
 def test_flagship_at_095_is_crowded() -> None:

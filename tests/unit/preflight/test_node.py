@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,6 @@ from outrider.preflight.facts.runner import compute_capability
 from outrider.stack import find_stack
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from outrider.stack import Stack
 
 # The form that preflight reads; everything in it may be left out.
@@ -181,3 +180,11 @@ def test_malformed_report_names_its_field(tmp_path: Path, text: str, cause: str)
 def test_absent_report(tmp_path: Path) -> None:
     with pytest.raises(OutriderError, match="cannot read"):
         read_node_facts(tmp_path / "none.json")
+
+
+def test_sample_in_the_documentation_is_the_form_that_is_read() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "preflight.md").read_text(encoding="utf-8")
+    sample = json.loads(text.split("```json\n")[1].split("```")[0])
+    facts = NodeFacts.model_validate(sample)
+    assert facts.model_dump(exclude_unset=True, mode="json") == sample
+    assert set(sample) == set(NodeFacts.model_fields)

@@ -240,3 +240,14 @@ def test_method_that_came_with_another_version(target: Path) -> None:
     checkpoint = read_checkpoint(LocalFiles(target))
     case = Case(stack, "drafted", older, checkpoint, shape_of(checkpoint.config or {}), "v2")
     assert codes(check_speculation(case)) == {"SPEC003"}
+
+
+def test_schedule_that_did_not_come_through_the_schema(target: Path) -> None:
+    stack = made.stack(drafted("ngram"))
+    variant = stack.variants["drafted"]
+    assert variant.speculation is not None
+    spoilt = variant.model_copy(
+        update={"speculation": variant.speculation.model_copy(update={"schedule": ((2, 4, 1),)})}
+    )
+    stack = stack.model_copy(update={"variants": stack.variants | {"drafted": spoilt}})
+    assert codes(run_preflight(stack, "drafted", model_dir=target).findings) == {"SPEC005"}

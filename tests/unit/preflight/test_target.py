@@ -216,3 +216,10 @@ def test_tiktoken_vocabulary(tmp_path: Path) -> None:
     assert codes(run_preflight(stack, "baseline", model_dir=directory).findings) == set()
     (directory / "tiktoken.model").write_bytes(b"YQ== 0\nnot base64 1\n")
     assert codes(run_preflight(stack, "baseline", model_dir=directory).findings) == {"TARGET008"}
+
+
+def test_cache_dtype_that_the_version_does_not_know(tmp_path: Path) -> None:
+    target = made.llama_target().write(tmp_path / "target")
+    stack = made.stack()
+    stack = stack.model_copy(update={"memory": stack.memory.model_copy(update={"kv_cache_dtype": "fp6"})})
+    assert codes(run_preflight(stack, "baseline", model_dir=target).findings) == {"TARGET018"}

@@ -189,6 +189,7 @@ def _made_for(case: Case, view: DrafterView) -> Iterable[Finding]:
         return
     ours = {case.stack.target.model.rsplit("/", 1)[-1].lower(), case.stack.target.served_name.lower()}
     # Training serves the target from a path; only a repository id says whose drafter this is.
-    if view.verifier.count("/") == 1 and view.verifier.rsplit("/", 1)[-1].lower() not in ours:
+    is_repository = view.verifier.count("/") == 1 and not view.verifier.startswith(("/", ".", "~"))
+    if is_repository and view.verifier.rsplit("/", 1)[-1].lower() not in ours:
         evidence = f"verifier {view.verifier}, target {case.stack.target.model}"
         yield found("DRAFT034", case.drafter.where("config.json"), evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -156,9 +157,8 @@ def _judge(case: Case, figures: MemoryFigures, place: str) -> list[Finding]:
     if left <= 0:
         findings.append(found("MEM001", place, f"{-left / GIB:.1f} GiB over: {_sum(figures)}"))
     elif figures.kv_tokens < length:
-        findings.append(
-            found("MEM002", place, f"{figures.kv_tokens:,} tokens fit, max_model_len is {length:,}: {_sum(figures)}")
-        )
+        evidence = f"{figures.kv_tokens:,} tokens fit, max_model_len is {length:,}: {_sum(figures)}"
+        findings.append(found("MEM002", place, evidence, fix=_knobs(case, figures, left)))
     utilization = case.stack.memory.gpu_utilization or 0
     ranks = case.stack.parallel.tensor * case.stack.parallel.pipeline
     if not cpu and utilization >= _CROWDED and ranks > 1:
@@ -166,6 +166,22 @@ def _judge(case: Case, figures: MemoryFigures, place: str) -> list[Finding]:
     if left > 0:
         findings.append(found("MEM004", place, f"{_sum(figures)}; {_room(figures, length)} ({figures.source})"))
     return findings
+
+
+def _knobs(case: Case, figures: MemoryFigures, left: int) -> str:
+    """What to turn, and how far, so that one request of the served length fits."""
+    lacking = figures.kv_bytes_per_token * case.stack.target.max_model_len - left
+    choices = [f"lower `target.max_model_len` to {figures.kv_tokens}"] if figures.kv_tokens else []
+    if case.stack.engine.build == "cpu":
+        return f"Set `memory.cpu_kv_gib` to {math.ceil((figures.budget + lacking) / GIB)}, or {' or '.join(choices)}."
+    vram = (case.stack.node.vram_gib or 1.0) * GIB
+    utilization = math.ceil(100 * (figures.budget + lacking) / vram) / 100
+    if utilization < _CROWDED:
+        choices.append(f"raise `memory.gpu_utilization` to {utilization:.2f}")
+    if case.stack.memory.kv_cache_dtype == "auto":
+        choices.append("halve the cache with `memory.kv_cache_dtype: fp8` (lossy)")
+    choices.append("split over more GPUs")
+    return f"One of: {'; '.join(choices)}."
 
 
 def _sum(figures: MemoryFigures) -> str:
