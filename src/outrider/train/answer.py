@@ -6,6 +6,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from outrider.train import engines
 from outrider.train.corpus import generate, write_jsonl
 from outrider.train.errors import TrainError
@@ -153,9 +155,14 @@ def prepare(session: Session, out: Path) -> dict[str, Any]:
             shutil.rmtree(partial, ignore_errors=True)
             _prepare_split(session, out, split, partial)
             partial.rename(place)
-        info = json.loads((place / "dataset_info.json").read_text(encoding="utf-8"))
-        counts[split] = {"rows": sum(s["num_examples"] for s in (info.get("splits") or {}).values())}
+        counts[split] = {"rows": sum(_arrow_rows(file) for file in place.glob("*.arrow"))}
     return counts
+
+
+def _arrow_rows(path: Path) -> int:
+    """Rows of an Arrow stream; dataset_info.json still counts what was filtered out."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+        return sum(batch.num_rows for batch in stream)
 
 
 def _prepare_split(session: Session, out: Path, split: str, partial: Path) -> None:

@@ -57,6 +57,9 @@ def train_run(
     concurrency: Annotated[int | None, typer.Option(help="requests in flight")] = None,
     clients: Annotated[int | None, typer.Option(help="client processes that share the requests")] = None,
     workers: Annotated[int | None, typer.Option(help="data loader processes")] = None,
+    online: Annotated[
+        bool | None, typer.Option("--online/--offline", help="make hidden states while training, keep none on disk")
+    ] = None,
     floor: Annotated[float | None, typer.Option(help="acceptance length under which no head is exported")] = None,
     seed: Annotated[int | None, typer.Option(help="of prompts, sampling and training")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda, for training")] = "cpu",
@@ -82,7 +85,7 @@ def train_run(
     chosen = find_stack(stack)
     recipe = recipe_of(chosen).with_flags(
         samples=samples, check_samples=check_samples, seq_len=seq_len, max_tokens=max_tokens, epochs=epochs, lr=lr,
-        pack=pack, concurrency=concurrency, clients=clients, workers=workers, floor=floor, seed=seed,
+        pack=pack, concurrency=concurrency, clients=clients, workers=workers, online=online, floor=floor, seed=seed,
     )  # fmt: skip
     place = model_dir or prepare_model(chosen)
     if place is None:

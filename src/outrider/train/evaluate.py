@@ -38,7 +38,6 @@ def _coverage(data: Path, t2d: torch.Tensor) -> float:
     return inside / total if total else 0.0
 
 
-@torch.no_grad()
 def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: int) -> dict[str, object]:
     """Run the head over every sample.
 
@@ -67,7 +66,7 @@ def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: 
         rows = int(sample["input_ids"].shape[0]) - 1
         collate = CollateFn(rows, hidden, num_target_layers=layers, dtype=torch.bfloat16, preprocess=shift_batch)
         batch = {key: value.to(device) for key, value in collate([sample]).items() if isinstance(value, torch.Tensor)}
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16):
             _tokens, _loss, metrics = model(**batch, ttt_steps=k, loss_config=losses)
         for step in range(k):
             correct[step] += float(metrics[f"cond_acc_{step}_sum"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from outrider.train.manifest import read_manifest
 from outrider.train.processes import require_success, run_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from outrider.train.session import Session
@@ -38,52 +40,64 @@ def require_room(directory: Path, needed: int, *, already: int = 0) -> None:
             f"extraction needs {needed * _SPARE / 1e9:.1f} GB, {free / 1e9:.1f} GB are free"
             + (f" beside {already / 1e9:.1f} GB that are there already" if already else ""),
             evidence=f"disk of {directory}",
-            next_step="choose another --directory, fewer samples or shorter ones; `outrider train plan` counts",
+            next_step="choose another --directory, fewer or shorter samples, or --online; `outrider train plan` counts",
         )
 
 
 def extract(session: Session, out: Path) -> dict[str, Any]:
     """Send every prepared row through the target and keep its hidden states.
 
+    Online training keeps those of the held-out rows only.
+
     Raises:
         TrainError: the disk is too small; rows are missing at the end.
     """
     session.require_layers()
     config, recipe = session.target_config(), session.recipe
+    splits = ("check",) if recipe.online else SPLITS
     layers = (*recipe.aux_layers, session.target_layers())
-    tokens = _tokens(session)
+    tokens = _tokens(session, splits)
     hidden = int(str(config["hidden_size"]))
     already = sum(f.stat().st_size for f in out.rglob("*.safetensors"))
     require_room(out, hidden_state_bytes(tokens, len(layers), hidden), already=already)
-    incoming = out / "incoming"
-    shutil.rmtree(incoming, ignore_errors=True)
-    incoming.mkdir()
-    launch = engines.extraction_launch(
-        session.stack,
-        session.model_dir,
-        session.port,
-        session.engine_env,
-        layers=layers,
-        storage=incoming,
-        text_only=recipe.text_only,
-    )
-    with session.served("extract", launch) as url:
-        for split in SPLITS:
+    with extraction_engine(session, out) as url:
+        for split in splits:
             _extract_split(session, url, out, split)
-    shutil.rmtree(incoming, ignore_errors=True)
     counts: dict[str, Any] = {}
-    for split in SPLITS:
+    for split in splits:
         files = list((out / split).glob("hs_*.safetensors"))
         counts[split] = {"rows": len(files), "bytes": sum(f.stat().st_size for f in files)}
     return counts
 
 
-def _tokens(session: Session) -> int:
-    """Tokens of all rows, cut to the sequence length at worst not at all: an upper bound."""
+@contextlib.contextmanager
+def extraction_engine(session: Session, place: Path) -> Iterator[str]:
+    """The target, served so that each request leaves its hidden states below `place`; gives the base URL."""
+    incoming = place / "incoming"
+    shutil.rmtree(incoming, ignore_errors=True)
+    incoming.mkdir(parents=True)
+    launch = engines.extraction_launch(
+        session.stack,
+        session.model_dir,
+        session.port,
+        session.engine_env,
+        layers=(*session.recipe.aux_layers, session.target_layers()),
+        storage=incoming,
+        text_only=session.recipe.text_only,
+    )
+    try:
+        with session.served("extract", launch) as url:
+            yield url
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+
+
+def _tokens(session: Session, splits: tuple[str, ...]) -> int:
+    """Tokens of all rows, whether or not they are cut to the sequence length: an upper bound."""
     manifest = read_manifest(session.stage_dir("regenerate"))
     if manifest is None:
         return session.recipe.samples * session.recipe.seq_len
-    return sum(manifest.counts[s]["prompt_tokens"] + manifest.counts[s]["answer_tokens"] for s in SPLITS)
+    return sum(manifest.counts[s]["prompt_tokens"] + manifest.counts[s]["answer_tokens"] for s in splits)
 
 
 def _extract_split(session: Session, url: str, out: Path, split: str) -> None:

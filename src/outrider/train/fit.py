@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import TYPE_CHECKING, Any
 
 from outrider.train.errors import TrainError
+from outrider.train.extract import extraction_engine
 from outrider.train.manifest import write_json
 from outrider.train.processes import Job, last_lines, require_success, run_all
 from outrider.train.worker import EXIT_NOT_FINITE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from outrider.train.session import Session
@@ -25,7 +28,6 @@ def fit_arguments(session: Session, out: Path) -> list[str]:
         "--speculator-type", "eagle3",
         "--data-path", session.stage_dir("prepare") / "train",
         "--hidden-states-path", session.stage_dir("extract") / "train",
-        "--on-missing", "skip",
         "--save-path", out / "checkpoints",
         "--log-dir", out / "logs",
         "--target-layer-ids", *recipe.aux_layers,
@@ -67,10 +69,10 @@ def fit(session: Session, out: Path) -> dict[str, Any]:
     env = session.job_env() | {"OUTRIDER_FIT_METRICS": str(out / "metrics.jsonl")}
     if (budget := session.budgets.get("fit")) is not None:
         env["OUTRIDER_FIT_BUDGET_S"] = str(budget)
-    job = session.job(log, "speculators", "train", *fit_arguments(session, out))
-    if (gpus := _gpus(session)) > 1:
-        job = Job([job.argv[0], "-m", "torch.distributed.run", f"--nproc_per_node={gpus}", *job.argv[1:]], log)
-    [code] = run_all([job], env, watch=lambda _s: session.say(_progress(out / "metrics.jsonl")))
+    with _hidden_states(session, out) as where:
+        job = session.job(log, "speculators", "train", *fit_arguments(session, out), *where)
+        job = _on_every_gpu(session, job)
+        [code] = run_all([job], env, watch=lambda _s: session.say(_progress(out / "metrics.jsonl")))
     if code == EXIT_NOT_FINITE:
         best = best_checkpoint(out)
         raise TrainError(
@@ -83,6 +85,23 @@ def fit(session: Session, out: Path) -> dict[str, Any]:
     if best is None:
         raise TrainError("training ended without a checkpoint", evidence=f"{log}:\n{last_lines(log)}")
     return {"checkpoint": best.name, **validation(best)}
+
+
+@contextlib.contextmanager
+def _hidden_states(session: Session, out: Path) -> Iterator[list[str]]:
+    """Arguments that say where hidden states come from: the disk, or an engine that lives as long as the block."""
+    if not session.recipe.online:
+        yield ["--on-missing", "skip"]
+        return
+    with extraction_engine(session, out) as url:
+        yield ["--on-missing", "generate", "--vllm-endpoint", f"{url}/v1"]
+
+
+def _on_every_gpu(session: Session, job: Job) -> Job:
+    gpus = session.stack.node.gpus if session.train_device == "cuda" else 1
+    if gpus <= 1:
+        return job
+    return Job([job.argv[0], "-m", "torch.distributed.run", f"--nproc_per_node={gpus}", *job.argv[1:]], job.log)
 
 
 def best_checkpoint(out: Path) -> Path | None:
@@ -108,10 +127,6 @@ def validation(checkpoint: Path) -> dict[str, Any]:
 def expected_length(conditional: list[float]) -> float:
     """Acceptance length from conditional acceptance by step: 1 + a1 + a1 a2 + ..."""
     return 1 + sum(math.prod(conditional[: i + 1]) for i in range(len(conditional)))
-
-
-def _gpus(session: Session) -> int:
-    return session.stack.node.gpus if session.train_device == "cuda" else 1
 
 
 def _progress(metrics: Path) -> str:

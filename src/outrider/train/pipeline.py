@@ -38,7 +38,7 @@ STAGES = (
     Stage("prompts", answer.make_prompts, (), ("samples", "check_samples", "seed")),
     Stage("regenerate", answer.regenerate, ("prompts",), ("max_tokens", "temperatures", "seed", "clients")),
     Stage("prepare", answer.prepare, ("regenerate",), ("seq_len", "draft_vocab_size", "seed")),
-    Stage("extract", extract.extract, ("prepare",), ("aux_layers", "text_only")),
+    Stage("extract", extract.extract, ("prepare",), ("aux_layers", "text_only", "online")),
     Stage(
         "fit",
         fit.fit,

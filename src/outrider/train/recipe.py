@@ -25,6 +25,7 @@ class Recipe:
             mapping for `speculators train --draft-config`; None derives it from the target.
         mask_token_id: token that marks masked positions; None lets speculators choose.
         text_only: leave the vision tower of a multimodal target out while extracting.
+        online: make hidden states anew for every batch instead of keeping them on disk.
         k: draft tokens a step at serving; also the number of unrolled steps in training.
         samples: prompts to answer.
         check_samples: held-out prompts that `check` serves.
@@ -47,6 +48,7 @@ class Recipe:
     draft_config: Mapping[str, Any] | None = None
     mask_token_id: int | None = None
     text_only: bool = False
+    online: bool = False
     k: int = 3
     samples: int = 10_000
     check_samples: int = 160

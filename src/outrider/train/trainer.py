@@ -42,6 +42,7 @@ class _HostStepTimer(upstream._StepTimer):  # type: ignore[misc]  # noqa: SLF001
 class HeadTrainer(upstream.Trainer):  # type: ignore[misc]
     """Trains on CPU or CUDA; class attributes are set by `worker.py` before speculators builds it."""
 
+    config: upstream.TrainerConfig
     budget_s: float | None = None
     metrics_file: Path | None = None
 

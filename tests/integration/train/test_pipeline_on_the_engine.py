@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from outrider.model_store import manifest as file_list
 from outrider.train import fit, pipeline
+from outrider.train.errors import TrainError
 from outrider.train.processes import require_success, run_all
 from outrider.train.tensors import read_header
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from outrider.train.manifest import Manifest
     from outrider.train.session import Session
 
@@ -63,6 +67,13 @@ def test_answers_that_a_kill_interrupted_are_complete_and_none_is_doubled(
 def test_a_second_run_repeats_nothing(session: Session, trained: dict[str, Manifest]) -> None:
     before = {m.stage: m.seconds for m in trained.values()}
     assert {m.stage: m.seconds for m in pipeline.run(session)} == before
+
+
+def test_a_loss_that_explodes_stops_training(session: Session, trained: dict[str, Manifest], tmp_path: Path) -> None:
+    wild = replace(session, recipe=session.recipe.with_flags(lr=1e30, epochs=2), budgets={})
+    with pytest.raises(TrainError, match="loss is not finite") as caught:
+        fit.fit(wild, tmp_path)
+    assert caught.value.next_step.endswith("checkpoint is none")
 
 
 def test_the_trained_head_beats_the_untrained_one_clearly(report: dict[str, Any], untrained: list[float]) -> None:
