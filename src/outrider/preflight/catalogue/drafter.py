@@ -52,7 +52,8 @@ DRAFTER = (
         "error",
         "number of auxiliary layers does not fit the drafter's fc",
         "The joined hidden states and the input of `fc.weight` must have the same width. The engine counts "
-        "`num_aux_hidden_states`, else the nested eagle_config ids, else 3; and it drops duplicate ids.",
+        "`num_aux_hidden_states`, else the nested eagle_config ids, else 3; and it drops duplicate ids. A mismatch "
+        "ends the engine at its first request, after a start that looked healthy.",
         "State the ids that the drafter was trained on, and `num_aux_hidden_states` if these are not three.",
     ),
     Kind(
@@ -153,8 +154,8 @@ DRAFTER = (
         "DRAFT019",
         "error",
         "no output head to use",
-        "The drafter has no lm_head and a reduced vocabulary. The engine then shares the target's lm_head, whose "
-        "rows do not fit.",
+        "The drafter has no lm_head and a reduced vocabulary. The engine then shares the target's lm_head and takes "
+        "its first rows for the reduced vocabulary. " + _SILENT,
         "Export the drafter with its lm_head.",
     ),
     Kind(
