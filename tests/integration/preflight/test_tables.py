@@ -35,7 +35,17 @@ def members(alias):
 def lowest(method):
     return get_quantization_config(method).get_min_capability()
 
+from vllm.model_executor.models.interfaces import supports_eagle3, supports_pp
+from vllm.model_executor.models.registry import ModelRegistry
+
+def classes(asked):
+    loaded = {name: ModelRegistry.models[name].load_model_cls() for name in asked}
+    return {name: [bool(supports_eagle3(cls)), bool(supports_pp(cls))] for name, cls in loaded.items()}
+
+INTERFACES = classes(["LlamaForCausalLM", "MistralForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel",
+                      "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM", "Gemma3ForCausalLM", "WhisperForConditionalGeneration"])
 print("ANSWER" + json.dumps({
+    "interfaces": INTERFACES,
     "fields": sorted(f.name for f in dataclasses.fields(speculative.SpeculativeConfig)),
     "methods": sorted(set(members(speculative.SpeculativeMethod))),
     "rejection": members(speculative.RejectionSampleMethod),
@@ -83,6 +93,10 @@ def test_table_agrees_with_the_imported_engine(said: dict[str, Any]) -> None:
     assert table is not None
     internal = {"target_model_config", "target_parallel_config", "draft_parallel_config", "tensor_parallel_size"}
     assert set(table.speculative_fields) == set(said["fields"]) - internal
+    for architecture, (eagle3, pipeline) in said["interfaces"].items():
+        assert (architecture in table.eagle3_targets) == eagle3, architecture
+        assert (architecture in table.pipeline_targets) == pipeline, architecture
+    assert {eagle3 for eagle3, _ in said["interfaces"].values()} == {True, False}
     assert sorted(table.methods) == said["methods"]
     assert table.speculative_fields["rejection_sample_method"]["values"] == said["rejection"]
     assert table.speculative_fields["draft_sample_method"]["values"] == said["drafting"]
