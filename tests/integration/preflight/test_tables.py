@@ -43,7 +43,8 @@ def classes(asked):
     return {name: [bool(supports_eagle3(cls)), bool(supports_pp(cls))] for name, cls in loaded.items()}
 
 INTERFACES = classes(["LlamaForCausalLM", "MistralForCausalLM", "FalconForCausalLM", "GPT2LMHeadModel",
-                      "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM", "Gemma3ForCausalLM", "WhisperForConditionalGeneration"])
+                      "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM", "Gemma3ForCausalLM",
+                      "WhisperForConditionalGeneration"])
 print("ANSWER" + json.dumps({
     "interfaces": INTERFACES,
     "fields": sorted(f.name for f in dataclasses.fields(speculative.SpeculativeConfig)),
