@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,10 @@ from outrider.train.export import judged, require_good
 from outrider.train.worker import EXIT_NOT_FINITE, EXIT_OTHER_TOKENIZER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from outrider.engine.base import Launch
 
 
 def _full_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -172,3 +176,42 @@ def test_tokens_outside_the_draft_vocabulary_explain_a_gap() -> None:
 def test_the_floor_is_about_chat_where_chat_was_measured() -> None:
     assert judged({"served": {"chat": {"length": 2.5}, "all": {"length": 1.5}}}) == 2.5
     assert judged({"served": {"all": {"length": 1.5}}}) == 1.5
+
+
+def test_offline_training_skips_rows_whose_states_are_missing(tmp_path: Path) -> None:
+    with fit._hidden_states(make_session(tmp_path), tmp_path) as words:
+        assert words == ["--on-missing", "skip"]
+
+
+def test_online_training_asks_an_extraction_engine_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_session(tmp_path, recipe={"online": True})
+    launched: list[str] = []
+
+    @contextmanager
+    def served(_self: object, purpose: str, launch: Launch) -> Iterator[str]:
+        launched.extend((purpose, *launch.argv))
+        (tmp_path / "incoming" / "left.safetensors").touch()
+        yield "http://127.0.0.1:1"
+
+    monkeypatch.setattr(type(session), "served", served)
+    with fit._hidden_states(session, tmp_path) as words:
+        assert words == ["--on-missing", "generate", "--vllm-endpoint", "http://127.0.0.1:1/v1"]
+    assert launched[0] == "extract"
+    assert not (tmp_path / "incoming").exists()
+
+
+def test_several_gpus_train_through_torchrun(tmp_path: Path) -> None:
+    cuda = STACK.replace("version: 0.32.0, build: cpu", "version: 0.33.0, build: cuda").replace(
+        "accelerator: cpu", "accelerator: H200, gpus: 4"
+    )
+    session = make_session(tmp_path, cuda, train_device="cuda")
+    job = fit._on_every_gpu(session, session.job(tmp_path / "log", "speculators", "train"))
+    assert job.argv[1:6] == ["-m", "torch.distributed.run", "--nproc_per_node=4", "-m", "outrider.train.worker"]
+
+
+@pytest.mark.parametrize("layers", [(1, 2, 4), (1, 1, 2), (-1, 2, 3)])
+def test_auxiliary_layers_that_the_target_lacks_are_refused(tmp_path: Path, layers: tuple[int, ...]) -> None:
+    with pytest.raises(TrainError, match="do not fit a target of 4 layers"):
+        make_session(tmp_path, recipe={"aux_layers": layers}).require_layers()
