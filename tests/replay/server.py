@@ -4,7 +4,7 @@
 
 One asyncio process, HTTP/1.1 by hand, as lean as it can be because it shares the machine with the client.
 It prints its port as the first line of standard output. A request says how it wants to be answered in its
-`model`, as a comma-separated list of `name=value` (all optional):
+`model`, as a list of `name=value` with commas or semicolons between (all optional):
 
     chunks=N        content chunks (default 20)             tokens=A:B:...  tokens a chunk, cycled (default 1)
     gap=S           seconds between chunks (default 0.05)   jitter=S        uniform +-S on each gap
@@ -20,7 +20,8 @@ It prints its port as the first line of standard output. A request says how it w
 
 Truth is the time just before the bytes are handed to the kernel, on CLOCK_MONOTONIC, which all processes of
 the machine share. With `--truth` a JSON line a request is written when the stream has ended: `id` (the
-prompt's text), `received`, `sends` (one time a content chunk) and `tokens` (cumulative, same length).
+prompt's text), `received`, `unix` (add it to get Unix seconds), `sends` (one time a content chunk) and
+`tokens` (cumulative, same length).
 `GET /metrics` answers what `POST /metrics` stored, if anything; `GET /v1/models` answers one model.
 """
 
@@ -36,7 +37,7 @@ import ssl
 import struct
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 WORDS = (
     "alpha ",
@@ -79,7 +80,7 @@ class Script:
     def of(cls, model: str) -> Script:
         script = cls()
         kinds = {f.name: type(getattr(script, f.name)) for f in fields(cls)}
-        for item in model.split(","):
+        for item in model.replace(";", ",").split(","):
             name, equals, value = item.partition("=")
             if equals and name in kinds:
                 setattr(script, name, kinds[name](value))
@@ -92,6 +93,7 @@ class Truth:
 
     id: str
     received: float
+    unix: float = field(default_factory=lambda: time() - perf_counter())
     sends: list[float] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
@@ -177,7 +179,7 @@ class Server:
                 data = await strike(script.fault, writer, data)
                 if not data:
                     return False
-            if n == 0 and not script.early:
+            if n == 0 and not script.early and not writer.is_closing():
                 writer.write(role_event(script, chat=chat))
             truth.sends.append(perf_counter())
             truth.tokens.append(total)

@@ -154,20 +154,22 @@ class StreamClient:
         exchange.sent_at = perf_counter()
         try:
             connection.send(request, self._idle_timeout_s)
-            data = connection.receive(self._idle_timeout_s)
+            connection.listen(self._idle_timeout_s)
+            data, at = connection.receive()
         except ExchangeError as error:
             if reused and error.outcome is Outcome.RESET:
                 return None
             raise
         if not data and reused:
             return None
-        return self._read(connection, data, exchange)
+        decoder = self._read(connection, data, at, exchange)
+        connection.rest()
+        return decoder
 
-    def _read(self, connection: Connection, data: bytes, exchange: Exchange) -> ResponseDecoder:
-        """Read the response whose first bytes are `data`."""
+    def _read(self, connection: Connection, data: bytes, at: float, exchange: Exchange) -> ResponseDecoder:
+        """Read the response whose first bytes are `data`, read at `at`."""
         decoder, reader, meter = ResponseDecoder(), exchange.reader, self.meter
-        receive, idle = connection.receive, self._idle_timeout_s
-        at = perf_counter()
+        receive = connection.receive
         while data:
             pieces = decoder.feed(data)
             if exchange.status == 0 and decoder.status:
@@ -182,8 +184,7 @@ class StreamClient:
                 exchange.ended_at = at
                 data = _after_done(connection)
             else:
-                data = receive(idle)
-                at = perf_counter()  # the socket read, before anything is parsed
+                data, at = receive()
         exchange.ended_at = exchange.ended_at or at
         whole = decoder.eof() or reader.done
         if not decoder.status:
@@ -201,7 +202,7 @@ class StreamClient:
         outcome = Outcome.NOT_A_STREAM if decoder.status == 200 else of_status(decoder.status)
         body = b"".join(pieces)
         while not decoder.complete and len(body) < _ERROR_BODY:
-            data = connection.receive(self._idle_timeout_s)
+            data = connection.receive()[0]
             if not data:
                 break
             body += b"".join(decoder.feed(data))
@@ -218,7 +219,8 @@ class StreamClient:
 def _after_done(connection: Connection) -> bytes:
     """The end of the body after `[DONE]`; a server that never sends it costs the connection, not the answer."""
     try:
-        return connection.receive_soon(_END_OF_BODY_S)
+        connection.listen(_END_OF_BODY_S)
+        return connection.receive()[0]
     except ExchangeError:
         return b""
 

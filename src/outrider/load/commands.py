@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider.load.plan import LoadPlan
-from outrider.load.result import LoadResult, RequestRecord
+from outrider.load.result import LoadOutcome, LoadResult, RequestRecord
 from outrider.load.run import run_load
 from outrider.load.summary import print_summary, progress_line
 from outrider.load.verify import verify
@@ -88,13 +88,19 @@ def load_command(
         labels={"workload": workload or ("prompts" if prompts else "chat")},
     )
     notes = Console(stderr=True)
-    with notes.status("starting") as status:
-        outcome = run_load(plan, on_progress=lambda progress: status.update(progress_line(progress)))
+    outcome = _watched(plan, notes)
     if records is not None and spill is None:
         write_parquet(outcome.records, records)
     emit(outcome.result.model_dump(mode="json"), json_path)
     print_summary(outcome.result, notes if is_stdout(json_path) else Console())
     raise typer.Exit(exit_code(outcome.result))
+
+
+def _watched(plan: LoadPlan, notes: Console) -> LoadOutcome:
+    if not notes.is_terminal:
+        return run_load(plan)
+    with notes.status("starting") as status:
+        return run_load(plan, on_progress=lambda progress: status.update(progress_line(progress)))
 
 
 def verify_client_command(

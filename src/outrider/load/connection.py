@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket as std_socket
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
+import gevent
 from gevent import socket as gsocket
 from gevent import ssl as gssl
 
 from outrider.load.outcome import Outcome
 
-RECV_BYTES = 32 * 1024
+RECV_BYTES = 16 * 1024
 
 
 class ExchangeError(Exception):
@@ -57,7 +60,12 @@ class Address:
 
 
 class Connection:
-    """One connected socket.
+    """One connected socket, used by one greenlet at a time.
+
+    While a response is read, one watcher stays armed on the socket and one timer on its silence, where
+    gevent's own `recv` would first try in vain, then arm and disarm both for every single read: at one chunk
+    a read that is a third of the client's work (benchmarks/README.md). TLS has to read through its own
+    buffer and goes gevent's way.
 
     Attributes:
         used: requests that it has carried.
@@ -65,6 +73,10 @@ class Connection:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.used = 0
+        self._idle_s = 0.0
+        self._heard_at = 0.0
+        self._stalled = False
+        self._watch: Any = None
         try:
             self._socket: Any = gsocket.create_connection((address.host, address.port), timeout=timeout_s)
         except std_socket.gaierror as error:
@@ -75,8 +87,11 @@ class Connection:
             refused = error.errno == errno.ECONNREFUSED
             raise ExchangeError(Outcome.REFUSED if refused else Outcome.UNREACHABLE, str(error)) from error
         self._socket.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
+        self._hub = gevent.get_hub()
+        self._tls = address.tls
         if address.tls:
             self._wrap(address, timeout_s)
+        self._fd = self._socket.fileno()
 
     def _wrap(self, address: Address, timeout_s: float) -> None:
         try:
@@ -89,39 +104,78 @@ class Connection:
             self._socket.close()
             raise ExchangeError(Outcome.TLS, str(error)) from error
 
-    def send(self, data: bytes, timeout_s: float) -> None:
-        """Write all of `data`."""
+    def send(self, data: bytes, idle_s: float) -> None:
+        """Write all of `data`; a peer that takes none of it for `idle_s` has stalled."""
         self.used += 1
         try:
-            self._socket.settimeout(timeout_s)
+            self._socket.settimeout(idle_s)
             self._socket.sendall(data)
         except TimeoutError as error:
-            raise ExchangeError(Outcome.STALLED, f"the request could not be written within {timeout_s} s") from error
+            raise ExchangeError(Outcome.STALLED, f"the request could not be written within {idle_s} s") from error
         except OSError as error:
             raise ExchangeError(Outcome.RESET, str(error)) from error
 
-    def receive(self, timeout_s: float) -> bytes:
-        """One read; empty at the end of the connection. `send` has set the inactivity limit."""
+    def listen(self, idle_s: float) -> None:
+        """Begin to read a response whose silence may last `idle_s`; `rest` ends it."""
+        self._idle_s = idle_s
+        self._socket.settimeout(idle_s)
+        if self._tls:
+            return
+        self._stalled = False
+        self._heard_at = perf_counter()
+        if self._watch is None:
+            self._watch = (self._hub.loop.io(self._fd, 1), gevent.getcurrent())
+            self._watch[0].start(self._watch[1].switch)
+            self._timer = self._hub.loop.timer(idle_s)
+            self._timer.start(self._check_silence)
+        else:  # the limit changes within a response
+            self._timer.stop()
+            self._timer = self._hub.loop.timer(idle_s)
+            self._timer.start(self._check_silence)
+
+    def rest(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch[0].stop()
+            self._timer.stop()
+            self._watch = None
+
+    def _check_silence(self) -> None:
+        """The timer fired: nothing came for the limit, or something came meanwhile and it has to go on."""
+        left_s = self._heard_at + self._idle_s - perf_counter()
+        if left_s > 0:
+            self._timer = self._hub.loop.timer(left_s)
+            self._timer.start(self._check_silence)
+        elif self._watch is not None:
+            self._stalled = True
+            self._watch[1].switch()
+
+    def receive(self) -> tuple[bytes, float]:
+        """One read and its time, taken before anything looks at the bytes; empty at the connection's end."""
         try:
-            return self._socket.recv(RECV_BYTES)  # type: ignore[no-any-return]
-        except TimeoutError as error:
-            raise ExchangeError(Outcome.STALLED, f"no byte for {timeout_s} s") from error
+            if self._tls:
+                return self._socket.recv(RECV_BYTES), perf_counter()
+            while True:
+                self._hub.switch()  # until readable, or silent for too long
+                if self._stalled:
+                    break
+                try:
+                    data = os.read(self._fd, RECV_BYTES)
+                except BlockingIOError:
+                    continue
+                at = self._heard_at = perf_counter()
+                return data, at
+        except TimeoutError:
+            pass
         except gssl.SSLError as error:
             raise ExchangeError(Outcome.TLS, str(error)) from error
         except OSError as error:
             raise ExchangeError(Outcome.RESET, str(error)) from error
-
-    def receive_soon(self, timeout_s: float) -> bytes:
-        """One read that waits no longer than `timeout_s`."""
-        before = self._socket.gettimeout()
-        self._socket.settimeout(timeout_s)
-        try:
-            return self.receive(timeout_s)
-        finally:
-            self._socket.settimeout(before)
+        raise ExchangeError(Outcome.STALLED, f"no byte for {self._idle_s:g} s")
 
     def close(self) -> None:
         """Close without waiting for anything."""
+        self.rest()
         self._socket.close()
 
 

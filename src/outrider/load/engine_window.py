@@ -31,9 +31,10 @@ def fetch(address: Address, path: str, timeout_s: float = _TIMEOUT_S, *, headers
     try:
         request = f"GET {address.prefix}{path} HTTP/1.1\r\nHost: {address.host_header}\r\nConnection: close\r\n"
         connection.send(f"{request}Accept-Encoding: identity\r\n{headers}\r\n".encode(), timeout_s)
+        connection.listen(timeout_s)
         decoder, body = ResponseDecoder(), bytearray()
         while not decoder.complete:
-            data = connection.receive(timeout_s)
+            data = connection.receive()[0]
             if not data:
                 break
             for piece in decoder.feed(data):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GAMMA = 1.004  # ratio of neighbouring bucket bounds: a percentile is within 0.2 % of the sample
-_LOG_GAMMA = math.log(_GAMMA)
 _FLOOR = 1e-7  # below this (0.1 us) values share one bucket
+_PER_LOG = 1 / math.log(_GAMMA)
+_OFFSET = 1 - math.log(_FLOOR) * _PER_LOG
 
 
 class Sketch:
@@ -32,14 +37,21 @@ class Sketch:
 
     def add(self, value: float) -> None:
         """Count one value; negative ones count as 0."""
-        value = max(value, 0.0)
-        index = math.ceil(math.log(value) / _LOG_GAMMA) if value > _FLOOR else math.ceil(math.log(_FLOOR) / _LOG_GAMMA)
-        buckets = self._buckets
-        buckets[index] = buckets.get(index, 0) + 1
-        self.count += 1
-        self.total += value
-        self.low = min(self.low, value)
-        self.high = max(self.high, value)
+        self.add_all((value,))
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count several values; negative ones count as 0."""
+        if not values:
+            return
+        buckets, log = self._buckets, math.log
+        for value in values:
+            # `int` truncates; the offset keeps what it truncates positive, so that it rounds down.
+            index = int(log(value) * _PER_LOG + _OFFSET) if value > _FLOOR else 0
+            buckets[index] = buckets.get(index, 0) + 1
+        self.count += len(values)
+        self.total += sum(values) if min(values) >= 0 else sum(v for v in values if v > 0)
+        self.low = min(self.low, max(min(values), 0.0))
+        self.high = max(self.high, *values)
 
     def merge(self, other: Sketch) -> None:
         """Count all values of another sketch."""
@@ -65,7 +77,7 @@ class Sketch:
         for index in sorted(self._buckets):
             rank -= self._buckets[index]
             if rank <= 0:
-                middle = 2 * _GAMMA**index / (_GAMMA + 1)
+                middle = _FLOOR * _GAMMA ** (index - 0.5) if index else 0.0
                 return min(max(middle, self.low), self.high)
         return self.high
 

@@ -16,8 +16,8 @@ from outrider.load.timing import repetition
 if TYPE_CHECKING:
     from outrider.load.client import Exchange
     from outrider.load.result import Phase
+    from outrider.load.session import Finished
     from outrider.load.timing import TokenSource
-    from outrider.load.workloads import Prompt
 
 _ERRORS_KEPT = 5
 _TEXT_SAMPLE = 256
@@ -79,9 +79,7 @@ class Recorder:
         self.errors: dict[Outcome, list[str]] = {}
         self.sources: Counter[TokenSource] = Counter()
         self.tokens = self.prompt_tokens = self.chunks = 0
-        self.succeeded = self.failed = 0
         self.trend = Trend()
-        self.closed = False
         self._sink = sink
         self._keep_text = keep_text
         self._held: list[RequestRecord] = []
@@ -94,40 +92,23 @@ class Recorder:
             self._write(row)
         self._held.clear()
 
-    def add(
-        self,
-        index: int,
-        exchange: Exchange,
-        prompt: Prompt,
-        phase: Phase,
-        *,
-        scheduled_at: float | None,
-        due_at: float | None,
-    ) -> None:
-        """Take in one request.
-
-        Args:
-            index: order of sending.
-            exchange: the finished request.
-            prompt: what was asked.
-            phase: which part of the test it belongs to.
-            scheduled_at: time at which an open loop wanted to send.
-            due_at: time from which lateness counts; None for a user's first request.
-        """
-        late = None if due_at is None or exchange.sent_at is None else exchange.sent_at - due_at
+    def add(self, done: Finished) -> None:
+        """Take in one request."""
+        request, exchange = done.request, done.exchange
+        late = None if done.due_at is None or exchange.sent_at is None else exchange.sent_at - done.due_at
         repeats = repetition(exchange.reader.text) if exchange.outcome.ok else None
-        self._count(exchange, phase)
-        if self._origin is not None and exchange.reader.clock.tpot_s is not None and not self.closed:
+        self._count(exchange, request.phase)
+        if done.inside and exchange.reader.clock.tpot_s is not None:
             self.window_tpot.add(exchange.reader.clock.tpot_s)
-        if phase == "measured":
+        if request.phase == "measured":
             self._measure(exchange, late, repeats.unique_bigrams if repeats else None)
         reader, clock = exchange.reader, exchange.reader.clock
         row = RequestRecord(
-            index=index,
-            prompt_id=prompt.id,
-            category=prompt.category,
-            phase=phase,
-            scheduled_at_s=scheduled_at,
+            index=request.index,
+            prompt_id=request.prompt.id,
+            category=request.prompt.category,
+            phase=request.phase,
+            scheduled_at_s=done.due_at if done.scheduled else None,
             sent_at_s=exchange.sent_at,
             first_at_s=clock.first_at,
             last_at_s=clock.last_at if clock.chunks else None,
@@ -160,10 +141,7 @@ class Recorder:
     def _count(self, exchange: Exchange, phase: Phase) -> None:
         outcome = exchange.outcome
         (self.outcomes if phase == "measured" else self.unmeasured)[outcome] += 1
-        if outcome.ok:
-            self.succeeded += 1
-        elif outcome is not Outcome.CANCELLED:
-            self.failed += 1
+        if not outcome.ok and outcome is not Outcome.CANCELLED:
             texts = self.errors.setdefault(outcome, [])
             if len(texts) < _ERRORS_KEPT and exchange.error not in texts:
                 texts.append(exchange.error)
@@ -183,8 +161,7 @@ class Recorder:
         for sketch, value in ((self.ttft, exchange.ttft_s), (self.tpot, clock.tpot_s), (self.e2e, exchange.e2e_s)):
             if value is not None:
                 sketch.add(value)
-        for gap in clock.gaps_s:
-            self.icl.add(gap)
+        self.icl.add_all(clock.gaps_s)
         if clock.tpot_s is not None:
             self.trend.add(exchange.ended_at, clock.tpot_s)
 

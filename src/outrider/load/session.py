@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections import deque
 from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _PROBE_S = 0.02
 
 
+_BOOKS_BEHIND = 1000  # finished requests that may wait for a quiet moment
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A request that is about to be sent.
@@ -43,6 +47,25 @@ class Admitted:
     phase: Phase
     prompt: Prompt
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request that has ended.
+
+    Attributes:
+        request: what was sent.
+        exchange: what came of it.
+        due_at: time from which lateness counts; None for a user's first request.
+        scheduled: `due_at` is the schedule of an open loop.
+        inside: it ended in the window, whatever its phase.
+    """
+
+    request: Admitted
+    exchange: Exchange
+    due_at: float | None
+    scheduled: bool
+    inside: bool
 
 
 class LoadSession:
@@ -65,7 +88,7 @@ class LoadSession:
         lag: how late the event loop woke a sleeper, in the window.
         last_lag_s: the latest such value.
         started_at: time of the first request of any phase.
-        sent: requests of all phases.
+        sent, succeeded, failed: requests of all phases.
     """
 
     def __init__(
@@ -87,7 +110,9 @@ class LoadSession:
         self.lag = Sketch()
         self.last_lag_s = 0.0
         self.started_at: float | None = None
-        self.sent = 0
+        self.sent = self.succeeded = self.failed = 0
+        self._finished: deque[Finished] = deque()
+        self._to_book = Event()
         self._prompts = prompts
         self._bodies: dict[int, bytes] = {}
         self._watch = watch
@@ -133,18 +158,37 @@ class LoadSession:
             self.client.request(request.body, exchange)
         finally:
             self._account(perf_counter(), after=1)
-            self.recorder.add(
-                request.index,
-                exchange,
-                request.prompt,
-                request.phase,
-                scheduled_at=due_at if scheduled else None,
-                due_at=due_at,
-            )
             self.window.end(request.phase, exchange.ended_at)
-            self._report(exchange, request.phase)
+            self.succeeded += exchange.outcome.ok
+            self.failed += not exchange.outcome.ok and exchange.outcome is not Outcome.CANCELLED
+            inside = self.window.opened_at is not None and not self._closing
+            self._finished.append(Finished(request, exchange, due_at, scheduled, inside))
+            self._to_book.set()
         self._check_end()
         return exchange
+
+    def keep_books(self) -> None:
+        """Record finished requests, for ever; run it in its own greenlet.
+
+        It waits until nothing else is to be done: a user sends its next request first, and no token's
+        arrival waits for statistics.
+        """
+        while True:
+            self._to_book.wait()
+            self._to_book.clear()
+            while self._finished:
+                if len(self._finished) < _BOOKS_BEHIND:
+                    gevent.idle()
+                self.book_next()
+
+    def book_next(self) -> bool:
+        """Record one finished request; False if there is none."""
+        if not self._finished:
+            return False
+        done = self._finished.popleft()
+        self.recorder.add(done)
+        self._report(done.exchange, done.request.phase)
+        return True
 
     def open(self) -> None:
         """Read the engine's counters before the first measured request; others wait for that."""
@@ -175,7 +219,7 @@ class LoadSession:
     def _check_end(self) -> None:
         if self._closing:
             return
-        hopeless = self.recorder.succeeded == 0 and self.recorder.failed >= 5 + 2 * (self.plan.concurrency or 5)
+        hopeless = self.succeeded == 0 and self.failed >= 5 + 2 * (self.plan.concurrency or 5)
         if hopeless and not self.window.closed(perf_counter()):
             self.gave_up = True
         elif not self.window.closed(perf_counter()):
@@ -187,7 +231,7 @@ class LoadSession:
         if self._closing:
             return
         self._account(perf_counter())
-        self._closing = self.recorder.closed = True
+        self._closing = True
         if self.window.opened_at is not None:
             self.tokens_in_window += self.client.meter.tokens
             self.cpu_s += _cpu_s()

@@ -16,6 +16,7 @@ from outrider.load.sse import MAX_EVENT_BYTES, EventTooLargeError, SseDecoder
 from outrider.load.timing import TokenClock
 
 TEXT_KEPT = 16 * 1024  # characters of a request's text kept for the repetition check
+_DIGEST_EVERY = 64  # deltas
 _DELTA_TEXT = ("content", "reasoning", "reasoning_content", "refusal")
 
 
@@ -35,6 +36,7 @@ class StreamReader:
         "_decoder",
         "_digest",
         "_fault",
+        "_fresh",
         "_kept",
         "_room",
         "_text_seen",
@@ -54,6 +56,7 @@ class StreamReader:
         self.error = ""
         self.tokens_seen = 0
         self._decoder = SseDecoder(max_event_bytes)
+        self._fresh: list[str] = []
         self._digest = hashlib.sha256()
         self._fault: Outcome | None = None
         self._kept: list[str] = []
@@ -127,11 +130,19 @@ class StreamReader:
         delta = choice.get("delta")
         text = choice.get("text") if delta is None else _delta_text(delta)
         if text:
+            self._text_seen = True
             self._keep(text)
         return self.clock.event(at, tokens, text=bool(text), finish=bool(finish))
 
     def _keep(self, text: str) -> None:
-        self._text_seen = True
+        self._fresh.append(text)
+        if len(self._fresh) >= _DIGEST_EVERY:
+            self._digest_fresh()
+
+    def _digest_fresh(self) -> None:
+        """Move text from `_fresh` into the digest and the kept sample."""
+        text = "".join(self._fresh)
+        self._fresh.clear()
         self._digest.update(text.encode("utf-8", "surrogatepass"))
         if self._room > 0:
             self._kept.append(text[: self._room])
@@ -145,11 +156,13 @@ class StreamReader:
     @property
     def text(self) -> str:
         """The first TEXT_KEPT characters of the output, deltas of every kind in order of arrival."""
+        self._digest_fresh()
         return "".join(self._kept)
 
     @property
     def text_sha256(self) -> str:
         """Digest of the whole output's UTF-8."""
+        self._digest_fresh()
         return self._digest.hexdigest()
 
     def outcome(self) -> Outcome:

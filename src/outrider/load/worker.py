@@ -137,6 +137,7 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     environment.user_classes[0].session = session
     runner = environment.create_local_runner()
     gevent.spawn(session.probe_lag)
+    gevent.spawn(session.keep_books)
     gc.collect()
     gc.freeze()  # what exists now lives to the end: collections need not look at it again
     gc.set_threshold(50_000, 20, 50)
@@ -151,6 +152,8 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
             exporter.refresh(session.last_lag_s)
     runner.quit()
     client.close()
+    while session.book_next():
+        pass
     recorder.flush()
     return assemble(session, watch, workload).model_dump(mode="json")
 
@@ -173,7 +176,7 @@ def _progress(session: LoadSession, tokens_s: float) -> dict[str, Any]:
         "elapsed_s": perf_counter() - session.started_at if session.started_at is not None else 0.0,
         "sent": session.sent,
         "done": done,
-        "failed": recorder.failed,
+        "failed": session.failed,
         "measured": window.ended,
         "in_flight": session.client.meter.in_flight,
         "tokens": session.client.meter.tokens,
