@@ -12,7 +12,7 @@ from outrider.train import engines
 from outrider.train.corpus import generate, write_jsonl
 from outrider.train.errors import TrainError
 from outrider.train.processes import last_lines, require_success, run_all
-from outrider.train.responses import count_responses, drop_torn_line, failed_ids
+from outrider.train.responses import count_responses, drop_torn_line
 from outrider.train.worker import EXIT_OTHER_TOKENIZER
 
 if TYPE_CHECKING:
@@ -183,8 +183,3 @@ def _prepare_split(session: Session, out: Path, split: str, partial: Path) -> No
         *trust,
     )  # fmt: skip
     require_success("prepare", [job], run_all([job], session.job_env()))
-
-
-def unanswered(directory: Path, split: str) -> set[str]:
-    """Ids of prompts that gave no answer."""
-    return set().union(*(failed_ids(path) for path in _response_files(directory, split)))

@@ -29,7 +29,7 @@ variants: {baseline: {}}
 training:
   aux_layers: [1, 2, 3]
   draft_vocab_size: 288
-  samples: 120
+  samples: 96
   check_samples: 16
   seq_len: 256
   pack: 4
@@ -68,7 +68,7 @@ def session(stack: Stack, train_python: str, tmp_path_factory: pytest.TempPathFa
         directory=directory,
         model_dir=make_target(directory / "target"),
         port=ports.free_port(8137),
-        budgets={"fit": 60.0},
+        budgets={"fit": 45.0},
         say=print,
     )
 
