@@ -40,8 +40,11 @@ _SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 
 def train_python() -> str:
-    """Interpreter that has speculators: `OUTRIDER_TRAIN_PYTHON`, else the one that runs Outrider."""
-    return os.environ.get("OUTRIDER_TRAIN_PYTHON") or sys.executable
+    """Interpreter that has speculators: `OUTRIDER_TRAIN_PYTHON`, else what `make train-env` made, else our own."""
+    if given := os.environ.get("OUTRIDER_TRAIN_PYTHON"):
+        return given
+    made = _SOURCE_ROOT.parent / ".venv-train" / "bin" / "python"
+    return str(made) if made.exists() else sys.executable
 
 
 @dataclass(frozen=True)
