@@ -17,7 +17,10 @@ from hs_connectors import FileTransfer
 from speculators.losses import resolve_loss_config
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.models.eagle3.data import shift_batch
+from speculators.models.utils import GEMMA_STYLE_FINAL_NORM_MODEL_TYPES
 from speculators.train.data import ArrowDataset, CollateFn
+from speculators.utils.loading import load_model_layers
+from transformers import AutoConfig
 
 
 def _model(checkpoint: Path, target: str, device: torch.device) -> Eagle3DraftModel:
@@ -36,6 +39,33 @@ def _coverage(data: Path, t2d: torch.Tensor) -> float:
         inside += int(t2d[answer].sum())
         total += answer.numel()
     return inside / total if total else 0.0
+
+
+def agreement(data: Path, hidden_states: Path, target: str) -> float:
+    """Share of greedy answer tokens that the stored last hidden state of the token before names.
+
+    The target wrote these tokens as its argmax, so its own last hidden state must give them again; states of another
+    row, layer or batch do not. Kernels of another batch size flip a few near ties.
+    """
+    names = ("embed_tokens.weight", "lm_head.weight", "model.norm.weight")
+    weights = load_model_layers(list(names), target)
+    projection = weights.get(names[1], weights[names[0]]).float()
+    config = AutoConfig.from_pretrained(target)
+    config = getattr(config, "text_config", config)
+    gain = weights[names[2]].float() + (config.model_type in GEMMA_STYLE_FINAL_NORM_MODEL_TYPES)
+    right = total = 0
+    rows = load_from_disk(str(data)).with_format("torch")
+    for index, row in enumerate(rows):
+        stored = FileTransfer(hidden_states).get_cached(index)
+        if stored is None:
+            continue
+        state = stored["hidden_states"][:, -1].float()
+        normed = state * torch.rsqrt(state.square().mean(-1, keepdim=True) + config.rms_norm_eps) * gain
+        written = row["loss_mask"][1:].bool()
+        named = (normed[:-1][written] @ projection.T).argmax(-1)
+        right += int((named == row["input_ids"][1:][written]).sum())
+        total += int(written.sum())
+    return right / total if total else 0.0
 
 
 def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: int) -> dict[str, object]:
@@ -81,12 +111,18 @@ def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: 
 
 
 def main(argv: list[str]) -> None:
-    """Command line of the above."""
+    """Command line of the above: without a checkpoint only the hidden states themselves are judged."""
     parser = argparse.ArgumentParser(prog="evaluate")
-    for name in ("checkpoint", "data", "hidden-states", "out"):
+    for name in ("data", "hidden-states", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--target", required=True)
     parser.add_argument("--k", type=int, default=3)
     options = parser.parse_args(argv)
+    result: dict[str, object]
+    if options.checkpoint is None:
+        result = {"agreement": agreement(options.data, options.hidden_states, options.target)}
+        options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
+        return
     result = evaluate(options.checkpoint, options.data, options.hidden_states, options.target, options.k)
     options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,35 @@ def test_answers_that_a_kill_interrupted_are_complete_and_none_is_doubled(
     assert counts["conversations"] + counts["failed"] == counts["prompts"] == session.recipe.samples
     assert trained["prepare"].counts["train"]["rows"] <= counts["rows"]
     assert trained["extract"].counts["train"]["rows"] == trained["prepare"].counts["train"]["rows"]
+
+
+def test_extracted_states_give_the_targets_own_words_again(
+    session: Session, trained: dict[str, Manifest], tmp_path: Path
+) -> None:
+    assert trained["extract"].counts["agreement"] > 0.9
+    # The same rows with their states exchanged, as a batch that mixes them up would leave them.
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    files = sorted((session.stage_dir("extract") / "check").glob("hs_*.safetensors"))
+    by_size: dict[int, list[Path]] = {}
+    for file in files:
+        by_size.setdefault(file.stat().st_size, []).append(file)
+    for group in by_size.values():
+        for file, other in zip(group, group[1:] + group[:1], strict=True):
+            shutil.copy(other, mixed / file.name)
+    job = session.job(
+        tmp_path / "log",
+        "evaluate",
+        "--data", session.stage_dir("prepare") / "check",
+        "--hidden-states", mixed,
+        "--target", session.target_name,
+        "--out", tmp_path / "agreement.json",
+    )  # fmt: skip
+    require_success("mixed", [job], run_all([job], session.job_env()))
+    exchanged = sum(len(group) for group in by_size.values() if len(group) > 1)
+    found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))["agreement"]
+    assert exchanged > 1
+    assert found < trained["extract"].counts["agreement"]
 
 
 def test_a_second_run_repeats_nothing(session: Session, trained: dict[str, Manifest]) -> None:

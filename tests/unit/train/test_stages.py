@@ -52,6 +52,20 @@ def test_extraction_checks_the_disk_before_it_starts_an_engine(tmp_path: Path, m
         extract.extract(session, out)
 
 
+@pytest.mark.parametrize(("share", "good"), [(0.98, True), (0.9, True), (0.89, False), (0.0, False)])
+def test_states_that_do_not_give_the_targets_own_words_again_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, good: bool
+) -> None:
+    session = make_session(tmp_path)
+    (tmp_path / "agreement.json").write_text(json.dumps({"agreement": share}), encoding="utf-8")
+    monkeypatch.setattr(extract, "run_all", lambda *_a, **_k: [0])
+    if good:
+        assert extract._require_agreement(session, tmp_path) == share
+    else:
+        with pytest.raises(TrainError, match="of the target's own greedy tokens again"):
+            extract._require_agreement(session, tmp_path)
+
+
 def test_a_draft_vocabulary_larger_than_the_targets_is_refused_with_both_sizes(tmp_path: Path) -> None:
     session = make_session(tmp_path, recipe={"draft_vocab_size": 601})
     with pytest.raises(TrainError, match=r"draft vocabulary \(601\) is larger than the target's \(600\)"):
