@@ -1,21 +1,26 @@
 """Chunks handled per client CPU-second: Outrider, `vllm bench serve` and GuideLLM on one replay server.
 
-    python benchmarks/client/compare.py [--guidellm PATH/TO/guidellm] [--streams 128] [--gap 0.05]
+    python benchmarks/client/compare.py [--guidellm PATH/TO/guidellm] [--streams 128] [--gap 0.05] [--seconds 10]
 
-Each client runs twice, with few and with many requests; the differences of chunks and of CPU time (user +
-system, of the client's whole process tree) leave out start-up. vLLM has to be installed here; GuideLLM lives
-in an environment of its own (`python -m venv /tmp/guidellm && /tmp/guidellm/bin/pip install guidellm`).
+For each client: wait until its streams run, then hold the chunks that the server sent in some seconds against the
+CPU time (user + system) that the client's process tree took for them. Start-up does not enter. vLLM has to be
+installed here; GuideLLM lives in an environment of its own (`python -m venv /tmp/guidellm`, then pip).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
+from urllib.request import urlopen
+
+import psutil
 
 from outrider.load import LoadPlan
 from outrider.load.verify import bench_argv, bench_environment
@@ -28,15 +33,15 @@ def main() -> None:
     parser.add_argument("--guidellm", type=Path, help="GuideLLM's executable; left out without it")
     parser.add_argument("--streams", type=int, default=128)
     parser.add_argument("--gap", type=float, default=0.05)
-    parser.add_argument("--chunks", type=int, default=100)
-    parser.add_argument("--rounds", type=int, nargs=2, default=(1, 4), metavar=("FEW", "MANY"))
+    parser.add_argument("--chunks", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     script = f"chunks={options.chunks};gap={options.gap}"
     with tempfile.TemporaryDirectory() as name, Replay() as replay:
         scratch = Path(name)
-        most = options.streams * (max(options.rounds) + 2)
-        file = write_prompts(scratch / "prompts.jsonl", most)
+        enough = options.streams * (4 + int(options.seconds / (options.gap * options.chunks)))
+        file = write_prompts(scratch / "prompts.jsonl", enough)
         bench = bench_environment(scratch)
 
         def outrider(n: int) -> list[str]:
@@ -74,27 +79,50 @@ def main() -> None:
         clients = {"outrider": (outrider, None), "vllm bench serve": (vllm, bench)}
         if options.guidellm:
             clients["guidellm"] = (guidellm, None)
-        few, many = (n * options.streams for n in options.rounds)
         rates: dict[str, list[float]] = {client: [] for client in clients}
         for _ in range(options.repeat):  # interleaved: what else the machine does meets all of them
             for client, (argv, environment) in clients.items():
-                small, large = (cpu_s(argv(n), environment, scratch) for n in (few, many))
-                rates[client].append((many - few) * options.chunks / (large - small))
-                print(f"{client}: {rates[client][-1]:,.0f} chunks per CPU-second", flush=True)
+                rate = measure(argv(enough), environment, scratch, replay, options.streams, options.seconds)
+                rates[client].append(rate)
+                print(f"{client}: {rate:,.0f} chunks per CPU-second", flush=True)
         ours = median(rates["outrider"])
         for client, found in rates.items():
             print(f"{client}: median {median(found):,.0f}, Outrider handles {ours / median(found):.2f} times as many")
 
 
-def cpu_s(argv: list[str], environment: dict[str, str] | None, scratch: Path) -> float:
-    """User and system time of a command with all its children."""
+def measure(
+    argv: list[str], environment: dict[str, str] | None, scratch: Path, replay: Replay, streams: int, seconds: float
+) -> float:
+    """Chunks per CPU-second of a client that runs."""
     with (scratch / "log").open("wb") as log:
-        process = subprocess.Popen(argv, env=environment, cwd=scratch, stdout=log, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in {0, 3}:
-        sys.exit(f"{argv[:4]} failed with {process.returncode}:\n{(scratch / 'log').read_text()[-3000:]}")
-    return usage.ru_utime + usage.ru_stime
+        client = subprocess.Popen(
+            argv, env=environment, cwd=scratch, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            begun = chunks(replay) + 10 * streams  # every stream has got some
+            while chunks(replay) < begun:
+                if client.poll() is not None:
+                    sys.exit(f"{argv[:4]} ended early:\n{(scratch / 'log').read_text()[-3000:]}")
+                time.sleep(0.2)
+            before, cpu = chunks(replay), tree_cpu_s(client.pid)
+            time.sleep(seconds)
+            return (chunks(replay) - before) / (tree_cpu_s(client.pid) - cpu)
+        finally:
+            os.killpg(client.pid, signal.SIGKILL)
+            client.wait()
+
+
+def chunks(replay: Replay) -> int:
+    """Content chunks that the server has sent."""
+    with urlopen(f"{replay.url}/chunks") as answer:
+        return int(answer.read())
+
+
+def tree_cpu_s(pid: int) -> float:
+    """User and system time of a process and all that descend from it."""
+    root = psutil.Process(pid)
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ Truth is the time just before the bytes are handed to the kernel, on CLOCK_MONOT
 the machine share. With `--truth` a JSON line a request is written when the stream has ended: `id` (the
 prompt's text), `received`, `unix` (add it to get Unix seconds), `sends` (one time a content chunk) and
 `tokens` (cumulative, same length).
-`GET /metrics` answers what `POST /metrics` stored, if anything; `GET /v1/models` answers one model.
+`GET /metrics` answers what `POST /metrics` stored, if anything; `GET /v1/models` answers one model,
+`GET /chunks` the number of content chunks sent so far.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Server:
     def __init__(self, truth: Path | None) -> None:
         self.truth = truth.open("a", encoding="utf-8", buffering=1) if truth else None
         self.metrics = b""
+        self.chunks = 0
         self.rng = random.Random(1)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,6 +131,8 @@ class Server:
             if method == b"POST":
                 self.metrics = body
             return plain(writer, 200, self.metrics, "text/plain")
+        if path == b"/chunks":
+            return plain(writer, 200, str(self.chunks).encode(), "text/plain")
         if method == b"GET":
             return plain(writer, 200, b'{"object":"list","data":[{"id":"replay","object":"model"}]}')
         asked = json.loads(body)
@@ -183,6 +187,7 @@ class Server:
                 writer.write(role_event(script, chat=chat))
             truth.sends.append(perf_counter())
             truth.tokens.append(total)
+            self.chunks += 1
             await send(writer, chunk(data), script.split)
             due += script.gap + (self.rng.uniform(-script.jitter, script.jitter) if script.jitter else 0.0)
         if script.eos:

@@ -107,6 +107,10 @@ class ResponseDecoder:
         return [data] if data else []
 
     def _feed_chunked(self, data: bytes) -> list[bytes]:
+        if self._state == "size" and not self._buffer:
+            whole = _one_chunk(data)
+            if whole:
+                return [whole]
         if self._buffer:
             data, self._buffer = self._buffer + data, b""
         out: list[bytes] = []
@@ -143,3 +147,16 @@ class ResponseDecoder:
             except ValueError:
                 raise ProtocolError(f"not a chunk size: {line[:40]!r}") from None
             self._state = "data" if self._left > 0 else "trailer"
+
+
+def _one_chunk(data: bytes) -> bytes:
+    """Content of exactly one whole chunk, as engines send one in a read nearly always; empty if it is not that."""
+    end = data.find(b"\r\n")
+    digits = data[:end]
+    if not 0 < end < 9 or not digits.isalnum() or not data.endswith(b"\r\n"):
+        return b""
+    try:
+        size = int(digits, 16)
+    except ValueError:
+        return b""  # the general path says what is wrong with it
+    return data[end + 2 : -2] if len(data) == end + size + 4 else b""
