@@ -151,7 +151,10 @@ def test_the_cpu_engine_extracts_through_our_connector_and_finds_it(tmp_path: Pa
     assert speculation["draft_model_config"]["hf_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 2, 4]
 
 
-def test_a_cuda_engine_extracts_through_its_own_connector_with_several_api_servers_for_answers(tmp_path: Path) -> None:
+def test_a_cuda_engine_extracts_through_its_own_connector_with_several_api_servers_for_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_ENGINE_PYTHON", "/opt/engine/bin/python")
     cuda = STACK.replace("version: 0.32.0, build: cpu", "version: 0.33.0, build: cuda").replace(
         "accelerator: cpu", "accelerator: H200, gpus: 1"
     )
