@@ -6,7 +6,7 @@ VENV := .venv
 OUTRIDER := $(VENV)/bin/outrider
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types lock clean
+.PHONY: help env demo test lint types lock clean stop status preflight train-plan
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -20,6 +20,21 @@ demo: env ## Serve, load, measure and report the embedded default: a real model 
 
 test: env ## Run the tests; the slow ones start the real engine
 	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+preflight: env ## Check STACK before anything is loaded
+	@$(OUTRIDER) preflight $(STACK)
+
+serve-%: env ## Serve a variant of STACK in the background: make serve-eagle3, make serve-ngram, ...
+	@$(OUTRIDER) serve $(STACK) $*
+
+stop: env ## Stop every engine that was started here
+	@$(OUTRIDER) stop
+
+status: env ## Show the engines that were started here
+	@$(OUTRIDER) status
+
+train-plan: env ## What would a drafter for STACK cost?
+	@$(OUTRIDER) train plan $(STACK)
 
 lint: env ## Check style
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

@@ -14,12 +14,17 @@ from rich.table import Table
 
 from outrider import __version__
 from outrider.campaign.commands import campaign_command, report_command
+from outrider.campaign.parity_command import parity_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
 from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
+from outrider.patches.commands import patches_apply, patches_check
+from outrider.preflight import preflight_command
+from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.stack.loader import find_stack, list_stacks, load_stack
+from outrider.train.commands import train_plan, train_run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -131,10 +136,26 @@ def fetch(stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or
     console.print(f"{chosen.target.model}: {where}", soft_wrap=True)
 
 
-app.command("campaign")(campaign_command)
-app.command("report")(report_command)
+app.command("preflight")(preflight_command)
+app.command("serve")(serve_command)
+app.command("stop")(stop_command)
+app.command("status")(status_command)
+app.command("logs")(logs_command)
 app.command("load")(load_command)
 app.command("verify-client")(verify_client_command)
+app.command("campaign")(campaign_command)
+app.command("report")(report_command)
+app.command("parity")(parity_command)
+
+_train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
+_train.command("plan")(train_plan)
+_train.command("run")(train_run)
+app.add_typer(_train, name="train")
+
+_patches = typer.Typer(no_args_is_help=True, help="Changes to pinned dependencies, each with a guard.")
+_patches.command("check")(patches_check)
+_patches.command("apply")(patches_apply)
+app.add_typer(_patches, name="patches")
 
 
 def main() -> None:

@@ -109,9 +109,7 @@ class Cell(BaseModel):
     @property
     def key(self) -> CellKey:
         """What was measured."""
-        return CellKey(
-            variant=self.variant, workload=self.workload, concurrency=self.concurrency, repeat=self.repeat
-        )
+        return CellKey(variant=self.variant, workload=self.workload, concurrency=self.concurrency, repeat=self.repeat)
 
     def to_json(self) -> dict[str, Any]:
         """The flat form: the load test's fields, then the cell's own."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from outrider.engine import Launch, StartupFacts, adapter
-from outrider.errors import EngineError
+from outrider.errors import EngineError, OutriderError
 from outrider.model_store import locate
+from outrider.runtime.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # An engine that dies twice under the same variant will die again: the rest of its cells fail at once.
 _RESTARTS = 1
+_FIRST_PORT = 8100
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class Engines:
         self._on_progress = on_progress
         self._served: dict[str, Served] = {}
         self._starts: dict[str, int] = {}
+        self._ports = threading.Lock()
+        self._taken: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -65,17 +69,17 @@ class Engines:
     ) -> None:
         self.stop_all()
 
-    def start(self, variants: Sequence[str]) -> dict[str, EngineError]:
+    def start(self, variants: Sequence[str]) -> dict[str, OutriderError]:
         """Start variants at the same time where they fit side by side; returns why some did not start."""
         if not self._side_by_side or len(variants) < 2:
             return {}
-        failures: dict[str, EngineError] = {}
+        failures: dict[str, OutriderError] = {}
         with ThreadPoolExecutor(len(variants)) as pool:
             started = {variant: pool.submit(self.get, variant) for variant in variants}
             for variant, future in started.items():
                 try:
                     future.result()
-                except EngineError as error:
+                except OutriderError as error:
                     failures[variant] = error
         return failures
 
@@ -84,6 +88,8 @@ class Engines:
 
         Raises:
             EngineError: it did not start, or has died too often.
+            ModelError: its weights are missing or damaged.
+            RuntimeStateError: another campaign or `serve` runs it.
         """
         served = self._served.get(variant)
         if served and served.running.alive():
@@ -117,6 +123,12 @@ class Engines:
         if failed:
             raise failed
 
+    def _port(self, variant: str) -> int:
+        # Engines that start at the same time must not be told the same free port.
+        with self._ports:
+            self._taken[variant] = free_port(max((_FIRST_PORT, *(port + 1 for port in self._taken.values()))))
+            return self._taken[variant]
+
     def _drop(self, variant: str) -> None:
         self._served.pop(variant).running.stop()
 
@@ -127,7 +139,7 @@ class Engines:
             self._stack,
             variant,
             host="127.0.0.1",
-            port=_free_port(),
+            port=self._port(variant),
             model_dir=located.model_dir,
             drafter_dir=located.drafter_dir,
         )
@@ -139,9 +151,3 @@ class Engines:
             weights=[path for path in (located.model_dir, located.drafter_dir) if path],
         )
         return Served(variant, launch, running, engine.startup_facts(running.log_lines()))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

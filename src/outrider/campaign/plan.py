@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outrider.campaign.cell import CellKey
 from outrider.errors import CampaignError
-from outrider.load.workloads import workload_names
+from outrider.load.workloads import is_workload, workload_names
 from outrider.stack.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _rotated(names: tuple[str, ...], by: int) -> tuple[str, ...]:
 
 
 def _check_workload(name: str) -> None:
-    known = workload_names()
-    if name not in known:
+    if not is_workload(name):
+        known = workload_names()
         raise CampaignError(
             f"there is no workload {name!r}{did_you_mean(name, known)}", next_step=f"one of: {', '.join(known)}"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from outrider.campaign.cell import Cell, CellKey, Provenance
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter
-from outrider.errors import CampaignError, EngineError, LoadError
+from outrider.errors import CampaignError, LoadError, OutriderError
 from outrider.load import LoadPlan, run_load
 from outrider.load.outcome import Outcome
 from outrider.load.plan import Closed, Labels
@@ -74,7 +73,6 @@ def run_campaign(
 
     Raises:
         CampaignError: the store holds another plan's results, or the disk refused a result.
-        StackError, ModelError: the stack cannot be served as it is.
     """
     _keep_plan(plan, store)
     done = store.done()
@@ -84,9 +82,7 @@ def run_campaign(
     failed: list[Cell] = []
     try:
         if left:
-            with Engines(
-                stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts
-            ) as engines:
+            with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
                 runner = _Runner(stack, plan, store, engines, watcher)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
                 for key in left:
@@ -101,9 +97,7 @@ def run_campaign(
 class _Runner:
     """Measures one cell at a time against engines that are kept up."""
 
-    def __init__(
-        self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher
-    ) -> None:
+    def __init__(self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher) -> None:
         self._stack = stack
         self._plan = plan
         self._store = store
@@ -117,7 +111,7 @@ class _Runner:
             "driver": driver,
         }
 
-    def measure(self, key: CellKey, unstarted: EngineError | None) -> Cell:
+    def measure(self, key: CellKey, unstarted: OutriderError | None) -> Cell:
         began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         served: Served | None = None
         outcome: LoadOutcome | None = None
@@ -133,7 +127,7 @@ class _Runner:
                 )
                 # A dead engine explains whatever the client saw, and its figures are no measurement.
                 error = self._engines.death(key.variant) or _nothing_measured(outcome.result)
-            except (EngineError, LoadError) as caught:
+            except OutriderError as caught:
                 error = self._engines.death(key.variant) or caught
         cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)
         records: list[RequestRecord] = outcome.records if outcome and not error else []
@@ -248,5 +242,6 @@ def _keep_plan(plan: CampaignPlan, store: RunStore) -> None:
 
 def _keep_logs(stack: Stack, runtime: Runtime, store: RunStore) -> None:
     for status in runtime.list():
-        if status.name.startswith(f"{stack.name}/") and status.log_file and status.log_file.is_file():
-            shutil.copyfile(status.log_file, store.logs / f"{status.name.split('/', 1)[1]}.log")
+        if status.name.startswith(f"{stack.name}/"):
+            text = "".join(f"{line}\n" for line in runtime.log_lines(status.name))
+            (store.logs / f"{status.name.split('/', 1)[1]}.log").write_text(text, encoding="utf-8")

@@ -185,6 +185,7 @@ class StartupFacts:
         model_runner: `v1` or `v2` where the engine tells.
         kv_tokens: tokens that the KV cache holds.
         spec_method: speculative method in force, None if the variant does not speculate.
+        aux_layers: target layers that an EAGLE-3 head reads; guessed ones ruin acceptance silently.
     """
 
     version: str | None = None
@@ -193,6 +194,7 @@ class StartupFacts:
     model_runner: str | None = None
     kv_tokens: int | None = None
     spec_method: str | None = None
+    aux_layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class Launch:
         metrics_path: path of the Prometheus text.
         weight_bytes: bytes read from disk before readiness (target and drafter); 0 if unknown.
         progress: patterns over log lines, in the order in which a start passes them, each with the
-            share of the start-up it completes (0-1).
+            share of the start-up it completes (0-1); a group `percent` in one interpolates up to its share.
     """
 
     argv: tuple[str, ...]

@@ -30,6 +30,7 @@ _PROGRESS: tuple[tuple[str, float], ...] = (
     (r"Resolved architecture", 0.25),
     (r"Initializing a V1 LLM engine", 0.40),
     (r"Starting to load model", 0.55),
+    (r"shards: +(?P<percent>\d+)% Completed", 0.69),
     (r"Loading weights took", 0.70),
     (r"KV cache size", 0.85),
     (r"init engine .* took", 0.93),
@@ -140,7 +141,7 @@ class VllmAdapter:
                 if fact not in found and (hit := pattern.search(line)):
                     found[fact] = next(group for group in hit.groups() if group)
         kv_tokens = found.get("kv_tokens")
-        graph = found.get("graph_mode")
+        graph, layers = found.get("graph_mode"), found.get("aux_layers")
         return StartupFacts(
             version=found.get("version"),
             attention_backend=found.get("attention_backend"),
@@ -148,6 +149,7 @@ class VllmAdapter:
             model_runner=found["model_runner"].lower() if "model_runner" in found else None,
             kv_tokens=int(kv_tokens.replace(",", "")) if kv_tokens else None,
             spec_method=found.get("spec_method"),
+            aux_layers=tuple(int(layer) for layer in layers.split(",") if layer.strip()) if layers else None,
         )
 
     def isolated_cache(self, salt: str) -> dict[str, str]:
@@ -181,6 +183,8 @@ _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("graph_mode", re.compile(r"'cudagraph_mode': <CUDAGraphMode\.([A-Z_]+)")),
     ("model_runner", re.compile(r"Using (V2) Model Runner|using the (V1) model runner")),
     ("kv_tokens", re.compile(r"KV cache size: ([\d,]+) tokens")),
+    ("aux_layers", re.compile(r"Using auxiliary layers from speculative config: \(([\d, ]+)\)")),
+    ("aux_layers", re.compile(r"Using Eagle3 auxiliary layers from (?:config|model): \(([\d, ]+)\)")),
     ("spec_method", re.compile(r"speculative_config=SpeculativeConfig\(method='([^']+)'")),
 )
 

@@ -124,7 +124,7 @@ class Speculation(_Strict):
     schedule: tuple[tuple[int, int, int], ...] | None = None
     lookup_min: int | None = Field(None, ge=1)
     lookup_max: int | None = Field(None, ge=1)
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    options: dict[str, bool | int | float | str | list[float]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits_its_method(self) -> Self:
