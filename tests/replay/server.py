@@ -13,7 +13,8 @@ It prints its port as the first line of standard output. A request says how it w
     field=content|reasoning|reasoning_content|tool|empty    eos=1           a last token without text
     status=CODE     answer with this status                 split=N         cut writes into N bytes
     early=1         send the role-only event at once, not with the first token
-    at=K            chunk at which a fault strikes          failing=TEXT    only prompts with TEXT fail (error)
+    at=K            chunk at which a fault strikes          failing=TEXT    prompts with TEXT fail (error)
+    sparing=N       ... after the first N requests
     key=TOKEN       401 unless the request bears it
     hangup=1        close the connection after the answer, without having said so
     fault=reset|close|stall|json|utf8|huge|error|nodone|notstream|hang
@@ -74,6 +75,7 @@ class Script:
     at: int = 5
     fault: str = ""
     failing: str = ""
+    sparing: int = 0
     hangup: int = 0
     key: str = ""
 
@@ -105,7 +107,7 @@ class Server:
     def __init__(self, truth: Path | None) -> None:
         self.truth = truth.open("a", encoding="utf-8", buffering=1) if truth else None
         self.metrics = b""
-        self.chunks = 0
+        self.chunks = self.seen = 0
         self.rng = random.Random(1)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,7 +155,8 @@ class Server:
             return plain(writer, 200, b'{"object":"chat.completion","choices":[]}')
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         truth = Truth(asked["messages"][-1]["content"] if chat else asked["prompt"], received)
-        if script.failing and script.failing in truth.id:
+        self.seen += 1
+        if script.failing and script.failing in truth.id and self.seen > script.sparing:
             script.fault, script.at = "error", 0
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -81,7 +81,7 @@ class LoadSession:
 
     Attributes:
         window: phases.
-        gave_up: every request failed, so the test was ended early.
+        gave_up: requests failed one after the other, so the test was ended early.
         tokens_in_window: output tokens that arrived in the window.
         cpu_s: CPU time of this process in the window.
         opened_unix: wall-clock time at which the window opened.
@@ -111,6 +111,8 @@ class LoadSession:
         self.last_lag_s = 0.0
         self.started_at: float | None = None
         self.sent = self.succeeded = self.failed = 0
+        self._failed_in_a_row = 0
+        self._crashed: BaseException | None = None
         self._finished: deque[Finished] = deque()
         self._to_book = Event()
         self._prompts = prompts
@@ -159,13 +161,27 @@ class LoadSession:
         finally:
             self._account(perf_counter(), after=1)
             self.window.end(request.phase, exchange.ended_at)
-            self.succeeded += exchange.outcome.ok
-            self.failed += not exchange.outcome.ok and exchange.outcome is not Outcome.CANCELLED
+            self._tally(exchange.outcome)
             inside = self.window.opened_at is not None and not self._closing
             self._finished.append(Finished(request, exchange, due_at, scheduled, inside))
             self._to_book.set()
         self._check_end()
         return exchange
+
+    def _tally(self, outcome: Outcome) -> None:
+        if outcome.ok:
+            self.succeeded += 1
+            self._failed_in_a_row = 0
+        elif outcome is not Outcome.CANCELLED:
+            self.failed += 1
+            self._failed_in_a_row += 1
+
+    def crash(self, error: BaseException) -> None:
+        """A greenlet of the test died of an error in our own code: end the test, and let `wait` raise it."""
+        if self._crashed is None:
+            self._crashed = error
+        self._closing = True
+        self._done.set()
 
     def keep_books(self) -> None:
         """Record finished requests, for ever; run it in its own greenlet.
@@ -219,7 +235,7 @@ class LoadSession:
     def _check_end(self) -> None:
         if self._closing:
             return
-        hopeless = self.succeeded == 0 and self.failed >= 5 + 2 * (self.plan.concurrency or 5)
+        hopeless = self._failed_in_a_row >= 5 + 2 * (self.plan.concurrency or 5)
         if hopeless and not self.window.closed(perf_counter()):
             self.gave_up = True
         elif not self.window.closed(perf_counter()):
@@ -240,10 +256,14 @@ class LoadSession:
         self._done.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the window's end; also closes a window whose duration is over and that has nothing left."""
-        if self._done.wait(timeout_s):
-            return True
-        self._check_end()
+        """Wait for the window's end; also closes a window whose duration is over and that has nothing left.
+
+        Raises what a greenlet of the test died of.
+        """
+        if not self._done.wait(timeout_s):
+            self._check_end()
+        if self._crashed is not None:
+            raise self._crashed
         return bool(self._done.is_set())
 
     @property

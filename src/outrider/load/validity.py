@@ -40,7 +40,7 @@ class Evidence:
     Attributes:
         result: all figures, without findings.
         plan: what was asked.
-        gave_up: every request failed and the test was ended early.
+        gave_up: requests failed one after the other and the test was ended early.
         distinct_prompts: prompts in the workload.
         measured_sent: measured requests sent.
         trend: change of TPOT over the window as a share of its mean, and its t statistic.
@@ -74,7 +74,7 @@ def _outcomes(e: Evidence) -> Iterator[Finding]:
         yield Finding(
             code="gave_up",
             severity="invalid",
-            evidence=f"the first {total} requests all failed, so the test was ended",
+            evidence="requests failed one after the other, so the test was ended early",
             fix="see the outcomes below",
         )
     elif good == 0:

@@ -87,6 +87,7 @@ class OpenUser(locust.User):  # type: ignore[misc]
                 sender = gevent.spawn(session.send, session.admit(), due_at, scheduled=True)
                 under_way.add(sender)
                 sender.link(under_way.discard)
+                sender.link_exception(lambda dead: session.crash(dead.exception))
             session.window.exhaust()
             gevent.joinall(list(under_way))
             session.close()
@@ -105,6 +106,10 @@ def main() -> int:
         plan = LoadPlan.model_validate(order["plan"])
         with Path(order["records"]).open("wb", buffering=64 * 1024) as sink:
             result = _run(plan, sink, channel)
+    except OSError as error:
+        cause = f"rows cannot be written: {error.strerror}"
+        _write(channel, {"error": {"cause": cause, "evidence": str(order["records"]), "next_step": ""}})
+        return 1
     except OutriderError as error:
         _write(channel, {"error": {"cause": error.cause, "evidence": error.evidence, "next_step": error.next_step}})
         return 1
@@ -137,7 +142,8 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     environment.user_classes[0].session = session
     runner = environment.create_local_runner()
     gevent.spawn(session.probe_lag)
-    gevent.spawn(session.keep_books)
+    gevent.spawn(session.keep_books).link_exception(lambda dead: session.crash(dead.exception))
+    environment.events.user_error.add_listener(lambda exception, **_: session.crash(exception))
     gc.collect()
     gc.freeze()  # what exists now lives to the end: collections need not look at it again
     gc.set_threshold(50_000, 20, 50)

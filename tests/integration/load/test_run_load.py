@@ -66,6 +66,28 @@ def test_records_spill_to_a_file_instead_of_memory(load: Load, tmp_path: Path) -
     assert all(len(row.text_sha256) == 64 and row.output_tokens == 6 for row in rows if row.phase == "measured")
 
 
+def test_rows_that_cannot_be_written_end_the_test_with_the_reason(load: Load) -> None:
+    with pytest.raises(LoadError, match="No space left"):
+        load(records_file=Path("/dev/full"), requests=2000, arrivals={"kind": "closed", "concurrency": 8})
+
+
+def test_an_error_in_our_own_code_is_loud(load: Load, monkeypatch) -> None:
+    """A digest function that fails stands in for any mistake in the load process."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "broken"))
+    with pytest.raises(LoadError, match="exited with code 1") as caught:
+        load()
+    assert "a mistake of ours" in str(caught.value)
+
+
+def test_an_engine_that_dies_in_the_window_ends_the_test(load: Load, tmp_path: Path) -> None:
+    prompts = tmp_path / "mixed.jsonl"
+    prompts.write_text("".join(f'{{"id": "{n}", "prompt": "FAIL {n}"}}\n' for n in range(40)))
+    result = load("chunks=3,gap=0.002,failing=FAIL,sparing=9", prompts_file=prompts, requests=10_000).result
+    assert result.outcomes["length"] == 9
+    assert 9 <= result.outcomes["error_event"] < 40
+    assert {f.code: f.severity for f in result.validity}["gave_up"] == "invalid"
+
+
 def test_completions_stream_as_well(load: Load) -> None:
     result = load("chunks=8,gap=0.005,tokens=3", endpoint="completions").result
     assert result.outcomes == {"length": 4}
