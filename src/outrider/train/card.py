@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_card(session: Session, out: Path) -> dict[str, Any]:
-    """Write `MODEL_CARD.md` here and beside the exported head."""
+    """Write `README.md` here and beside the exported head."""
     report = json.loads((session.stage_dir("check") / REPORT).read_text(encoding="utf-8"))
     stages = ("prompts", "regenerate", "prepare", "extract", "fit")
     manifests = {name: read_manifest(session.stage_dir(name)) for name in stages}
@@ -35,7 +35,7 @@ def write_card(session: Session, out: Path) -> dict[str, Any]:
     )
     head = session.stage_dir("export") / "head"
     for place in (out, head):
-        (place / "MODEL_CARD.md").write_text(text, encoding="utf-8")
+        (place / "README.md").write_text(text, encoding="utf-8")
     file_list.write(head, json.loads((head / file_list.NAME).read_text(encoding="utf-8"))["from"])
     return {"bytes": len(text.encode())}
 
@@ -85,9 +85,9 @@ answer. Acceptance by position is unconditional (accepted at that position / dra
 |---|---|---|{"---|" * k}
 {chr(10).join(rows)}
 
-Offline, teacher-forced, on the same prompts: conditional acceptance {_list(offline["conditional"])}, which would be an
-acceptance length of {offline["expected_length"]:.2f}; the draft vocabulary covers {offline["coverage"]:.1%} of answer
-tokens.
+Offline, teacher-forced, on the same prompts and as many tokens: conditional acceptance {_list(offline["conditional"])},
+which would be an acceptance length of {offline["expected_length"]:.2f}. The draft vocabulary covers
+{offline["coverage"]:.1%} of answer tokens.
 
 ## Data
 

@@ -63,6 +63,7 @@ def _offline(session: Session, out: Path, checkpoint: Path) -> dict[str, Any]:
         "--hidden-states", session.stage_dir("extract") / "check",
         "--target", session.target_name,
         "--k", session.recipe.k,
+        "--answer-tokens", _MAX_TOKENS,
         "--out", result,
     )  # fmt: skip
     require_success("check", [job], run_all([job], session.job_env()))

@@ -1,8 +1,9 @@
 """Offline acceptance of a head on extracted samples: how often it names the target's next token, by draft step.
 
 Runs in the training interpreter. The figures are *conditional* (step i counts where steps before it were right),
-teacher-forced as in training, against the target's argmax over the draft vocabulary; tokens outside that vocabulary
-can never be proposed, so the share that the vocabulary covers is measured too and belongs to the figure.
+teacher-forced as in training, against the tokens that the target really wrote, greedily: exactly what verification
+accepts. (The accuracies that speculators logs are against the target's argmax *within* the draft vocabulary, which is
+easier.) The share of answer tokens that the draft vocabulary holds is an upper bound and is measured too.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 import torch
 from datasets import load_from_disk
 from hs_connectors import FileTransfer
-from speculators.losses import resolve_loss_config
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.models.eagle3.data import shift_batch
 from speculators.models.utils import GEMMA_STYLE_FINAL_NORM_MODEL_TYPES
 from speculators.train.data import ArrowDataset, CollateFn
 from speculators.utils.loading import load_model_layers
 from transformers import AutoConfig
+
+from outrider.train.accept import accepted
 
 
 def _model(checkpoint: Path, target: str, device: torch.device) -> Eagle3DraftModel:
@@ -68,8 +70,18 @@ def agreement(data: Path, hidden_states: Path, target: str) -> float:
     return right / total if total else 0.0
 
 
-def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: int) -> dict[str, object]:
+def evaluate(
+    checkpoint: Path, data: Path, hidden_states: Path, target: str, k: int, answer_tokens: int | None = None
+) -> dict[str, object]:
     """Run the head over every sample.
+
+    Args:
+        checkpoint: directory of the head with its embedding.
+        data: prepared rows.
+        hidden_states: their states.
+        target: directory of the target.
+        k: draft steps.
+        answer_tokens: judge only so many tokens of each answer; long answers repeat themselves and are easier.
 
     Returns:
         `conditional` [k]: share right at each step; `samples`; `tokens`: supervised positions of step 1;
@@ -88,26 +100,34 @@ def evaluate(checkpoint: Path, data: Path, hidden_states: Path, target: str, k: 
     )
     hidden = model.config.transformer_layer_config.hidden_size
     layers = len(model.config.eagle_aux_hidden_state_layer_ids)
-    losses = resolve_loss_config("kl_div", "eager")  # the fused ones need Triton
-    correct, total = [0.0] * k, [0.0] * k
+    correct, total = [0] * k, [0] * k
     # The packed form with one sample a batch: no sample sees another, no padding to mask out.
     for index in range(len(dataset)):
         sample = dataset[index]
+        if answer_tokens is not None:
+            sample["loss_mask"] = sample["loss_mask"] * (sample["loss_mask"].cumsum(0) <= answer_tokens)
         rows = int(sample["input_ids"].shape[0]) - 1
         collate = CollateFn(rows, hidden, num_target_layers=layers, dtype=torch.bfloat16, preprocess=shift_batch)
         batch = {key: value.to(device) for key, value in collate([sample]).items() if isinstance(value, torch.Tensor)}
+        batch.pop("verifier_last_hidden_states")  # without it the model drafts and computes no loss
         with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16):
-            _tokens, _loss, metrics = model(**batch, ttt_steps=k, loss_config=losses)
-        for step in range(k):
-            correct[step] += float(metrics[f"cond_acc_{step}_sum"])
-            total[step] += float(metrics[f"cond_acc_{step}_total"])
-    t2d = model.t2d.cpu() if model.t2d is not None else torch.ones(1, dtype=torch.bool)
+            drafts = model(**batch, ttt_steps=k)
+        proposed = [_target_ids(step[0], model.d2t).tolist() for step in drafts]
+        ids, answer = batch["input_ids"][0].tolist(), batch["loss_mask"][0].bool().tolist()
+        for step, (right, tried) in enumerate(accepted(proposed, ids, answer)):
+            correct[step] += right
+            total[step] += tried
     return {
         "conditional": [c / t if t else 0.0 for c, t in zip(correct, total, strict=True)],
         "samples": len(dataset),
         "tokens": total[0],
-        "coverage": _coverage(data, t2d) if model.t2d is not None else 1.0,
+        "coverage": 1.0 if model.t2d is None else _coverage(data, model.t2d.cpu()),
     }
+
+
+def _target_ids(draft_ids: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
+    """Ids of the target's vocabulary; `d2t` holds offsets, not ids."""
+    return draft_ids if offsets is None else draft_ids + offsets[draft_ids]
 
 
 def main(argv: list[str]) -> None:
@@ -118,11 +138,14 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--target", required=True)
     parser.add_argument("--k", type=int, default=3)
+    parser.add_argument("--answer-tokens", type=int)
     options = parser.parse_args(argv)
     result: dict[str, object]
     if options.checkpoint is None:
         result = {"agreement": agreement(options.data, options.hidden_states, options.target)}
         options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
         return
-    result = evaluate(options.checkpoint, options.data, options.hidden_states, options.target, options.k)
+    result = evaluate(
+        options.checkpoint, options.data, options.hidden_states, options.target, options.k, options.answer_tokens
+    )
     options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -113,8 +113,7 @@ def test_the_trained_head_beats_the_untrained_one_clearly(report: dict[str, Any]
 
 def test_served_acceptance_agrees_with_offline_acceptance(report: dict[str, Any]) -> None:
     served = report["served"]["all"]["conditional"][0]
-    offline = report["offline"]["conditional"][0] * report["offline"]["coverage"]
-    assert served == pytest.approx(offline, abs=0.15)
+    assert served == pytest.approx(report["offline"]["conditional"][0], abs=0.1)
     assert report["served"]["all"]["length"] > 1.2
 
 
@@ -128,7 +127,7 @@ def test_the_exported_head_is_whole_and_names_its_layers(session: Session, train
 
 
 def test_the_card_reports_acceptance_by_category_and_position(session: Session, trained: dict[str, Manifest]) -> None:
-    card = (session.stage_dir("export") / "head" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    card = (session.stage_dir("export") / "head" / "README.md").read_text(encoding="utf-8")
     assert "| chat |" in card
     assert "position 3" in card
     assert str(session.directory) not in card
