@@ -6,7 +6,6 @@ import resource
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from outrider.engine import adapter
 from outrider.load.outcome import Outcome
 from outrider.load.recorder import latency
 from outrider.load.result import ClientHealth, EngineWindow, LoadResult
@@ -23,8 +22,8 @@ def assemble(session: LoadSession, watch: EngineWatch | None, workload: Workload
     """Put the result together and judge it."""
     plan, recorder, window = session.plan, session.recorder, session.window
     engine: EngineWindow | None = None
-    if watch is not None and plan.engine is not None and window.opened_at is not None:
-        engine = watch.summary(adapter(plan.engine), recorder.window_tpot.mean)
+    if watch is not None and window.opened_at is not None:
+        engine = watch.summary(recorder.window_tpot.mean)
     outcomes, unmeasured = recorder.outcomes, recorder.unmeasured
     if session.gave_up and not outcomes:  # ended in the warm-up: its outcomes are all there is
         outcomes = Counter({o: n for o, n in unmeasured.items() if o is not Outcome.CANCELLED})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 10.0
 _MAX_SAMPLES = 16
-_FIRST_INTERVAL_S = 0.5
+_FIRST_INTERVAL_S = 1.0  # a reading costs the engine some 10 ms of CPU
 
 
 def fetch(address: Address, path: str, timeout_s: float = _TIMEOUT_S, *, headers: str = "") -> str:
@@ -50,6 +50,7 @@ class EngineWatch:
     """Reads metrics at the window's two ends and samples gauges in between.
 
     Args:
+        adapter: reads this engine's expositions.
         address: the server.
         path: metrics path below the server's root.
 
@@ -57,8 +58,8 @@ class EngineWatch:
         error: why a reading failed; empty if none did.
     """
 
-    def __init__(self, address: Address, path: str) -> None:
-        self._address, self._path = address, path
+    def __init__(self, adapter: EngineAdapter, address: Address, path: str) -> None:
+        self._adapter, self._address, self._path = adapter, address, path
         self._ends: list[tuple[float, str]] = []
         self._samples: list[str] = []
         self._sampler: gevent.Greenlet | None = None
@@ -99,17 +100,17 @@ class EngineWatch:
                 del self._samples[::2]
                 interval_s *= 2
 
-    def summary(self, adapter: EngineAdapter, client_tpot_mean_s: float | None) -> EngineWindow | None:
+    def summary(self, client_tpot_mean_s: float | None) -> EngineWindow | None:
         """Read what was collected; None (and `error`) if that does not make a window."""
         if len(self._ends) != 2:
             return None
         try:
-            (start, first), (end, last) = ((at, adapter.read_metrics(text)) for at, text in self._ends)
-            between = [adapter.read_metrics(text) for text in self._samples]
+            (start, first), (end, last) = ((at, self._adapter.read_metrics(text)) for at, text in self._ends)
+            between = [self._adapter.read_metrics(text) for text in self._samples]
         except EngineError as error:
             self.error = str(error)
             return None
-        window = engine_window(adapter.name, end - start, first, last, between)
+        window = engine_window(self._adapter.name, end - start, first, last, between)
         return window.model_copy(update={"client_tpot_mean_s": client_tpot_mean_s})
 
 

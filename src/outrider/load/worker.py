@@ -20,6 +20,7 @@ import orjson
 from gevent.socket import wait_read
 from locust.env import Environment
 
+from outrider.engine import adapter
 from outrider.errors import OutriderError
 from outrider.load.api_key import read_api_key
 from outrider.load.arrivals import schedule
@@ -126,7 +127,9 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
         idle_timeout_s=plan.idle_timeout_s,
         connect_timeout_s=plan.connect_timeout_s,
     )
-    watch = EngineWatch(Address.of(plan.url), plan.metrics_path) if plan.engine is not None else None
+    watch = None
+    if plan.engine is not None:
+        watch = EngineWatch(adapter(plan.engine), Address.of(plan.url), plan.metrics_path)
     user = ClosedUser if plan.concurrency is not None else OpenUser
     environment = Environment(user_classes=[type(user.__name__, (user,), {})], host=plan.url)
 

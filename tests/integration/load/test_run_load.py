@@ -118,6 +118,12 @@ def test_progress_is_reported_while_it_runs(load: Load, replay, prompts_file: Pa
     assert max(p.tokens_s for p in seen) > 50
 
 
+def test_an_engine_that_nobody_knows_is_refused_before_anything_is_sent(load: Load, replay) -> None:
+    with pytest.raises(LoadError, match="no adapter for engine 'wllm'"):
+        load(engine="wllm")
+    assert replay.truth() == {}
+
+
 def test_prompts_that_cannot_be_read_are_an_error_of_the_caller(load: Load, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="cannot be read"):
         load(prompts_file=tmp_path / "absent.jsonl")
