@@ -83,7 +83,8 @@ def main() -> None:
 
     step(1, f"virtual environment in {os.path.relpath(target)}")
     stamp_file.unlink(missing_ok=True)
-    venv.create(target, with_pip=True)
+    if not python.exists():
+        venv.create(target, with_pip=True)
     log.write_text("")
     step(2, f"{lock.read_text().count('==')} locked packages, up to 0.7 GB: one to five minutes")
     pip(python, "--no-deps", "--require-hashes", "-r", str(lock), log=log)

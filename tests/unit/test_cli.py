@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.campaign.made import cell, record
 from typer.testing import CliRunner
 
 from outrider import __version__
@@ -16,7 +17,6 @@ from outrider.campaign.store import RunStore
 from outrider.cli import app
 from outrider.errors import CampaignError, StackError
 from outrider.stack import find_stack
-from tests.unit.campaign.made import cell, record
 
 RUN = CliRunner()
 CPU = find_stack("smollm2-cpu")
