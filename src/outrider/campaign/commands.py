@@ -29,6 +29,7 @@ from outrider.state import results_dir, state_dir
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
 
+_LARGE_CHANGE = 0.10
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -108,15 +109,22 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
         console.print(doubts, soft_wrap=True)
     moved = drift_of(cells)
     if moved:
-        console.print(f"[{'yellow' if moved.drifted else 'dim'}]{moved.summary}[/]")
-    page = write_report(store.directory / "report.html", stack=stack, cells=cells, points=points, drift=moved)
+        console.print(f"[{'yellow' if unsteady(moved) else 'dim'}]{moved.summary}[/]")
+    page = write_report(
+        store.directory / "report.html",
+        stack=stack,
+        cells=cells,
+        points=points,
+        drift=moved,
+        unsteady=moved is not None and unsteady(moved),
+    )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:
         _write_json(cells, json_to)
     failed = [cell for cell in cells if cell.status == "failed"]
     for cell in failed:
         console.print(f"[bold red]{cell.cell_id} failed[/]: {cell.error}", soft_wrap=True)
-    return 1 if failed else 3 if _in_doubt(points) else 0
+    return 1 if failed else 3 if _in_doubt(points) or shaky else 0
 
 
 def drift_of(cells: list[Cell]) -> DriftReport | None:
@@ -134,6 +142,11 @@ def drift_of(cells: list[Cell]) -> DriftReport | None:
         return None
     ordered = [repeats[r] for r in sorted(repeats)]
     return drift([{place: places[place] for place in common} for places in ordered])
+
+
+def unsteady(moved: DriftReport) -> bool:
+    """Whether readers must be warned: a proven drift, or a change so large that its interval excuses nothing."""
+    return moved.drifted or abs(moved.relative_change) > _LARGE_CHANGE
 
 
 def _in_doubt(points: list[Point]) -> bool:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from outrider.campaign import provenance
-from outrider.campaign.cell import Cell, CellKey, Provenance
+from outrider.campaign.bystanders import Bystanders
+from outrider.campaign.cell import MEASURED, Cell, CellKey, Provenance
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter
@@ -19,7 +20,7 @@ from outrider.load.plan import Closed, Labels
 
 if TYPE_CHECKING:
     from outrider.campaign.store import RunStore
-    from outrider.load.result import LoadOutcome, LoadResult, RequestRecord
+    from outrider.load.result import Finding, LoadOutcome, LoadResult, RequestRecord
     from outrider.load.result import Progress as LoadProgress
     from outrider.runtime.base import Progress as StartProgress
     from outrider.runtime.base import Runtime
@@ -116,20 +117,25 @@ class _Runner:
         served: Served | None = None
         outcome: LoadOutcome | None = None
         error: Exception | None = unstarted
+        busy: Finding | None = None
         if error is None:
             try:
                 served = self._engines.get(key.variant)
                 self._watcher.engine_ready(key.variant)
                 self._watcher.cell_begins(key, self._plan.requests_at(key.concurrency))
+                bystanders = Bystanders(self._engines.pids())
                 outcome = run_load(
                     self._load_plan(key, served.running.url),
                     on_progress=lambda progress: self._watcher.cell_progress(key, progress),
                 )
                 # A dead engine explains whatever the client saw, and its figures are no measurement.
                 error = self._engines.death(key.variant) or _nothing_measured(outcome.result)
+                busy = bystanders.finding()
             except OutriderError as caught:
                 error = self._engines.death(key.variant) or caught
         cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)
+        if busy and cell.status in MEASURED:
+            cell = cell.with_finding(busy)
         records: list[RequestRecord] = outcome.records if outcome and not error else []
         self._store.append(cell, records)
         self._watcher.cell_ends(cell)

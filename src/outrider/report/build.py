@@ -32,7 +32,13 @@ _CHARTS = (
 
 
 def write_report(
-    file: Path, *, stack: Stack, cells: Sequence[Cell], points: Sequence[Point], drift: DriftReport | None
+    file: Path,
+    *,
+    stack: Stack,
+    cells: Sequence[Cell],
+    points: Sequence[Point],
+    drift: DriftReport | None,
+    unsteady: bool = False,
 ) -> Path:
     """Write the page, atomically; it needs no network to be read.
 
@@ -42,6 +48,7 @@ def write_report(
         cells: all of the run's.
         points: `campaign.compare.compare` of them.
         drift: how much baseline itself moved, None if it was measured once only.
+        unsteady: it moved so much that readers are warned.
     """
     page = _template().render(
         stack=stack,
@@ -54,6 +61,7 @@ def write_report(
         palette=figures.colours(list(dict.fromkeys(p.variant for p in points))),
         charts=_charts(points),
         drift=drift,
+        unsteady=unsteady,
         failed=[c for c in cells if c.status == "failed"],
         lossy=stack.allow_lossy,
         provenance=_provenance(cells),
