@@ -108,15 +108,11 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     if doubts := findings_text(points):
         console.print(doubts, soft_wrap=True)
     moved = drift_of(cells)
+    shaky = moved is not None and unsteady(moved)
     if moved:
-        console.print(f"[{'yellow' if unsteady(moved) else 'dim'}]{moved.summary}[/]")
+        console.print(f"[{'yellow' if shaky else 'dim'}]{moved.summary}[/]")
     page = write_report(
-        store.directory / "report.html",
-        stack=stack,
-        cells=cells,
-        points=points,
-        drift=moved,
-        unsteady=moved is not None and unsteady(moved),
+        store.directory / "report.html", stack=stack, cells=cells, points=points, drift=moved, unsteady=shaky
     )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:
