@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from outrider.campaign.compare import Point, compare
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
@@ -28,6 +27,7 @@ from outrider.state import results_dir, state_dir
 
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
+    from outrider.campaign.compare import Point
 
 _LARGE_CHANGE = 0.10
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -47,6 +47,9 @@ def campaign_command(
     requests: Annotated[int | None, typer.Option(min=2, help="Measured requests a cell at one user.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=2, help="Output limit of each request.")] = None,
     seed: Annotated[int, typer.Option(help="Of all prompt orders.")] = 0,
+    precision: Annotated[
+        float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
+    ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
@@ -63,6 +66,7 @@ def campaign_command(
         requests=requests,
         max_tokens=max_tokens,
         seed=seed,
+        precision=precision,
     )
     console = Console(stderr=json_to == "-", highlight=False)
     if plan_only:
@@ -71,7 +75,9 @@ def campaign_command(
     store = RunStore(_run_directory(run or f"{chosen.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", must_exist=False))
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
-        run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view)
+        outcome = run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view)
+    if outcome.skipped:
+        console.print(f"{outcome.skipped} repeats were not needed: their places are known to {precision:.1%}")
     raise typer.Exit(_conclude(chosen, store, console, json_to))
 
 
@@ -101,7 +107,7 @@ def report_command(
 def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | None) -> int:
     """Table, choices, report.html; the exit code: 1 if cells failed, 3 if some are in doubt, else 0."""
     cells = store.cells()
-    points = compare(cells, store.requests())
+    points = store.points()
     console.print()
     console.print(points_table(points, f"{stack.name}, run {store.directory.name}"))
     console.print(choices_text(choose(points)), soft_wrap=True)

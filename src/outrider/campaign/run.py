@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from outrider.campaign import provenance
 from outrider.campaign.bystanders import Bystanders
 from outrider.campaign.cell import MEASURED, Cell, CellKey, Provenance
+from outrider.campaign.early import settled
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter
@@ -57,11 +58,13 @@ class CampaignOutcome:
         measured: cells with a result in this call.
         failed: cells without one, with the reason.
         reused: cells that an earlier call had measured.
+        skipped: repeats that were not needed, because their place is known to the plan's precision.
     """
 
     measured: tuple[Cell, ...]
     failed: tuple[Cell, ...]
     reused: int
+    skipped: int = 0
 
 
 def run_campaign(
@@ -81,18 +84,22 @@ def run_campaign(
     watcher.begins(left, len(plan.cells()) - len(left))
     measured: list[Cell] = []
     failed: list[Cell] = []
+    skipped = 0
     try:
         if left:
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
                 runner = _Runner(stack, plan, store, engines, watcher)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
                 for key in left:
+                    if plan.precision and key.repeat and settled(key, store.points(), plan.variants, plan.precision):
+                        skipped += 1
+                        continue
                     cell = runner.measure(key, unstarted.get(key.variant))
                     (failed if cell.status == "failed" else measured).append(cell)
     finally:
         _keep_logs(stack, runtime, store)
         store.merge_requests()
-    return CampaignOutcome(tuple(measured), tuple(failed), len(plan.cells()) - len(left))
+    return CampaignOutcome(tuple(measured), tuple(failed), len(plan.cells()) - len(left), skipped)
 
 
 class _Runner:
