@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 # An engine that dies twice under the same variant will die again: the rest of its cells fail at once.
 _RESTARTS = 1
-_FIRST_PORT = 8100
+# An engine binds its port only half a minute after it was chosen: campaigns on one machine look in places of their own.
+_FIRST_PORT = 8100 + 10 * (os.getpid() % 90)
 
 
 @dataclass(slots=True)
