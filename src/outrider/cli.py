@@ -21,6 +21,7 @@ from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
 from outrider.patches.commands import patches_apply, patches_check
+from outrider.predict.commands import predict_run, predict_validate
 from outrider.preflight import preflight_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.stack.loader import find_stack, list_stacks, load_stack
@@ -151,6 +152,11 @@ _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs 
 _train.command("plan")(train_plan)
 _train.command("run")(train_run)
 app.add_typer(_train, name="train")
+
+_predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured, and say how wrong that is.")
+_predict.command("run")(predict_run)
+_predict.command("validate")(predict_validate)
+app.add_typer(_predict, name="predict")
 
 _patches = typer.Typer(no_args_is_help=True, help="Changes to pinned dependencies, each with a guard.")
 _patches.command("check")(patches_check)

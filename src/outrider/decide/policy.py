@@ -37,8 +37,7 @@ def choose(points: Sequence[Point]) -> list[Choice]:
     """
     places = dict.fromkeys((point.workload, point.concurrency) for point in points)
     return [
-        _choice(place, [p for p in points if (p.workload, p.concurrency) == place and p.usable])
-        for place in places
+        _choice(place, [p for p in points if (p.workload, p.concurrency) == place and p.usable]) for place in places
     ]
 
 

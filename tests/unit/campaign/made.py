@@ -34,9 +34,7 @@ def provenance(**changes: object) -> Provenance:
     return Provenance.model_validate(facts | changes)
 
 
-def record(
-    index: int, *, tpot_s: float | None = 0.02, outcome: str = "stop", phase: str = "measured"
-) -> RequestRecord:
+def record(index: int, *, tpot_s: float | None = 0.02, outcome: str = "stop", phase: str = "measured") -> RequestRecord:
     return RequestRecord(
         index=index,
         prompt_id=f"p{index}",

@@ -44,11 +44,7 @@ def test_only_measured_requests_that_ended_well_count() -> None:
 def test_repeats_are_pooled_and_paired_within_their_repeat() -> None:
     cells = [cell(v, repeat=r, al=None if v == "baseline" else 1.5) for r in (0, 1) for v in ("baseline", "ngram")]
     requests = pl.concat(
-        [
-            rows(v, "edit", 1, t * (1 + r), repeat=r)
-            for r in (0, 1)
-            for v, t in (("baseline", 0.03), ("ngram", 0.02))
-        ]
+        [rows(v, "edit", 1, t * (1 + r), repeat=r) for r in (0, 1) for v, t in (("baseline", 0.03), ("ngram", 0.02))]
     )
     point = compare(cells, requests)[1]
     assert point.cells == 2

@@ -47,10 +47,7 @@ def test_variants_of_a_point_are_asked_the_same_prompts_and_repeats_others() -> 
     for key in plan.cells():
         seeds[(key.workload, key.concurrency, key.repeat)].add(plan.prompt_seed(key))
     assert all(len(s) == 1 for s in seeds.values())
-    assert (
-        len({next(iter(s)) for (w, _, _), s in seeds.items() if w == "edit"})
-        == len(plan.concurrency) * plan.repeats
-    )
+    assert len({next(iter(s)) for (w, _, _), s in seeds.items() if w == "edit"}) == len(plan.concurrency) * plan.repeats
 
 
 def test_every_user_makes_several_rounds() -> None:

@@ -18,9 +18,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 VLLM = adapter("vllm")
 
 
-def launch(
-    stack: Stack, variant: str, model_dir: Path | None = None, drafter_dir: Path | None = None
-) -> list[str]:
+def launch(stack: Stack, variant: str, model_dir: Path | None = None, drafter_dir: Path | None = None) -> list[str]:
     made = VLLM.launch(stack, variant, host="127.0.0.1", port=8000, model_dir=model_dir, drafter_dir=drafter_dir)
     return list(made.argv)
 

@@ -58,9 +58,7 @@ def test_missing_drafter_weights_are_named_before_anything_starts(smollm2_dir: P
         locate(with_drafter("models/no-such-head"), "tested")
 
 
-def test_a_drafter_with_a_manifest_is_checked_against_it(
-    tmp_path: Path, smollm2_dir: Path
-) -> None:
+def test_a_drafter_with_a_manifest_is_checked_against_it(tmp_path: Path, smollm2_dir: Path) -> None:
     head = checkpoint(tmp_path / "head")
     manifest.write(head, {})
     stack = with_drafter(str(head))

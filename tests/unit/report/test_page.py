@@ -90,9 +90,7 @@ def test_chart_is_drawn_and_has_data(browser: webdriver.Chrome, chart: str) -> N
     traces = ask(browser, f"document.getElementById('chart-{chart}').data.map(t => [t.name, Array.from(t.y)])")
     assert traces
     assert all(len(y) > 0 and all(value is not None for value in y) for _, y in traces)
-    drawn = ask(
-        browser, f"document.querySelectorAll('#chart-{chart} .points path, #chart-{chart} .point path').length"
-    )
+    drawn = ask(browser, f"document.querySelectorAll('#chart-{chart} .points path, #chart-{chart} .point path').length")
     assert drawn >= len(traces)
 
 
