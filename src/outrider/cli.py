@@ -15,6 +15,7 @@ from rich.table import Table
 from outrider import __version__
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
+from outrider.decide.commands import decide_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
 from outrider.load.commands import load_command, verify_client_command
@@ -147,6 +148,7 @@ app.command("verify-client")(verify_client_command)
 app.command("campaign")(campaign_command)
 app.command("report")(report_command)
 app.command("parity")(parity_command)
+app.command("decide")(decide_command)
 
 _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
 _train.command("plan")(train_plan)

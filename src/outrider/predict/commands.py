@@ -60,7 +60,7 @@ def predict_run(
         observed,
         shares=read_shares(profile) if profile else None,
         acceptance=acceptance,
-        config=_config(config),
+        config=read_config(config),
     )
     wanted = wanted_places(session, variants or [], k, contexts or [], concurrency or [], dcp)
     inside, outside = fitting(chosen, wanted)
@@ -110,7 +110,7 @@ def predict_validate(
                 evidence=f"{len(tested)} cells held out, {len(fitted)} left to fit",
                 next_step="choose a condition that some cells meet and others do not",
             )
-    session = open_session(chosen, fitted, config=_config(config))
+    session = open_session(chosen, fitted, config=read_config(config))
     found = validate(session.fit, tested, session.draft_bytes, acceptance=session.acceptance)
     if json_to:
         _write(json_to, validation_json(chosen, session.fit, found))
@@ -177,7 +177,8 @@ def parse_k(text: str) -> list[int]:
     return found
 
 
-def _config(file: Path | None) -> dict[str, Any] | None:
+def read_config(file: Path | None) -> dict[str, Any] | None:
+    """A config.json, if one was given."""
     if file is None:
         return None
     try:

@@ -17,6 +17,7 @@ _CONTEXT_FLOOR = 2048.0
 _SHRINK, _REACH_OCTAVES = 1.0, 1.0
 # Octaves that a doubling of context parallelism counts as: it changes the kernels' work, not only its amount.
 _RANK_OCTAVES = 2.0
+_NEIGHBOUR_OCTAVES = 1.2
 
 
 def coordinates(at: Places) -> Floats:
@@ -41,6 +42,25 @@ def local_correction(fit: Fit, cells: Places, at: Places) -> Floats:
     weights = np.exp(-apart / (2 * _REACH_OCTAVES**2)) * ((at.k[:, None] > 0) == (cells.k[None, :] > 0))
     result: Floats = weights @ residuals / (weights.sum(axis=1) + _SHRINK)
     return result
+
+
+def cell_noise(fit: Fit, cells: Places, *, speculates: bool, ceiling: float) -> float:
+    """Relative noise of one cell of a kind: how much residuals of nearest neighbours differ.
+
+    Half the mean squared difference at the shortest distance, so that what the model misses over a whole region does
+    not count (the nugget of a variogram; N. Cressie, *Statistics for Spatial Data*, 1993, 2.4). Never below 1 %, and
+    `ceiling` where fewer than four cells have a neighbour.
+    """
+    chosen = np.flatnonzero((cells.k > 0) == speculates)
+    own, residuals = coordinates(cells)[chosen], np.array(fit.residuals)[chosen] if chosen.size else np.zeros(0)
+    apart = ((own[:, None, :] - own[None, :, :]) ** 2).sum(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    nearest = apart.argmin(axis=1) if chosen.size > 1 else np.zeros(0, dtype=int)
+    close = [(i, j) for i, j in enumerate(nearest) if apart[i, j] <= _NEIGHBOUR_OCTAVES**2]
+    if len(close) < 4:
+        return ceiling
+    differences = np.array([residuals[i] - residuals[j] for i, j in close])
+    return min(ceiling, max(0.01, float(np.sqrt(np.mean(differences**2) / 2))))
 
 
 def octaves_outside(cells: Places, at: Places) -> Floats:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from outrider.predict.acceptance import check_positions
@@ -36,6 +36,7 @@ class Observation:
         tokens_per_step: over the cell; 1 for plain decoding; None if it was not counted.
         positions: unconditional acceptance by position, if counted.
         dynamic: a schedule chose k; such cells show what the dynamic path costs and are not fitted.
+        latency: seconds as `tpot_mean`, `tpot_p95`, `ttft_p50`, ...; empty where the source has none.
     """
 
     where: str
@@ -49,6 +50,7 @@ class Observation:
     tokens_per_step: float | None
     positions: tuple[float, ...] = ()
     dynamic: bool = False
+    latency: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def place(self) -> tuple[str, int, float, int]:
@@ -197,10 +199,29 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
     positions = tuple(row.get("accepted_per_pos") or ())
     check_positions(positions, where)
     return Observation(
-        where, row["variant"], row["workload"], k, batch, context,
-        int(stack.engine.flags.get("decode-context-parallel-size", 1)), 1 / tpot_s,
-        row.get("tokens_per_step") or (1.0 if not k else None), positions, dynamic=bool(spec and spec.schedule),
-    )  # fmt: skip
+        where=where,
+        variant=row["variant"],
+        workload=row["workload"],
+        k=k,
+        batch=batch,
+        context=context,
+        context_ranks=int(stack.engine.flags.get("decode-context-parallel-size", 1)),
+        rate=1 / tpot_s,
+        tokens_per_step=row.get("tokens_per_step") or (1.0 if not k else None),
+        positions=positions,
+        dynamic=bool(spec and spec.schedule),
+        latency=_latency(row),
+    )
+
+
+def _latency(row: Mapping[str, Any]) -> dict[str, float]:
+    names = ("mean", "p50", "p90", "p95", "p99")
+    return {
+        f"{kind}_{name}": float(value)
+        for kind in ("tpot", "ttft")
+        for name in names
+        if (value := (row.get(f"{kind}_s") or {}).get(name)) is not None
+    }
 
 
 def _check(cell: Observation) -> None:
