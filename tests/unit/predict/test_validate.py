@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +19,7 @@ from outrider.predict.session import open_session
 from outrider.predict.validate import Score, Validation, validate
 from outrider.stack import find_stack
 
-if TYPE_CHECKING:
-    from pathlib import Path
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "predicting.md"
 
 
 def check(stack: str, file: Path, holdout: str) -> Validation:
@@ -57,6 +57,26 @@ def test_other_splits_beat_the_naive_predictors_too(holdout: str) -> None:
     assert found.constant_ratio is not None
     assert found.model.mape < min(found.nearest_cell.mape, found.constant_ratio.mape)
     assert found.model.regret < min(found.nearest_cell.regret, found.constant_ratio.regret)
+
+
+@pytest.mark.parametrize(
+    ("holdout", "row"),
+    [
+        ("dcp==4", "30 cells with dcp=4"),
+        ("ctx>=32768", "24 longer ones"),
+        ("batch in (2, 8, 32, 128)", "24 at 2, 8, 32, 128"),
+        ("batch>4", "23 larger ones"),
+        ("dcp==1", "22 cells without"),
+    ],
+)
+def test_the_page_states_these_errors(holdout: str, row: str) -> None:
+    line = next(text for text in PAGE.read_text(encoding="utf-8").splitlines() if row in text)
+    found = check(FLAGSHIP, PUBLIC, holdout)
+    scores = [found.model, found.nearest_cell, found.constant_ratio]
+    errors, gains = ([100 * getattr(s, name) for s in scores if s] for name in ("mape", "regret"))
+    beyond = 100 * (found.model.choice_accuracy_beyond or 0)
+    stated = [float(number) for cell in line.split("|")[3:6] for number in re.findall(r"[0-9.]+", cell)]
+    assert stated == pytest.approx([*errors, beyond, *gains], abs=0.6)
 
 
 def test_intervals_cover_what_was_measured() -> None:
