@@ -19,8 +19,10 @@ from outrider.campaign.stats import DriftReport, drift
 from outrider.campaign.store import RunStore
 from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
-from outrider.errors import CampaignError
+from outrider.errors import CampaignError, OutriderError
+from outrider.predict.observations import read_observations
 from outrider.report import write_report
+from outrider.report.outlook import Outlook, outlook_of
 from outrider.runtime.local import LocalRuntime
 from outrider.runtime.signals import unwinding_on_signals
 from outrider.stack import Stack, find_stack
@@ -109,7 +111,16 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     moved = drift_of(cells)
     if moved:
         console.print(f"[{'yellow' if moved.drifted else 'dim'}]{moved.summary}[/]")
-    page = write_report(store.directory / "report.html", stack=stack, cells=cells, points=points, drift=moved)
+    outlook, no_outlook = _outlook(stack, store, points)
+    page = write_report(
+        store.directory / "report.html",
+        stack=stack,
+        cells=cells,
+        points=points,
+        drift=moved,
+        outlook=outlook,
+        no_outlook=no_outlook,
+    )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:
         _write_json(cells, json_to)
@@ -117,6 +128,15 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     for cell in failed:
         console.print(f"[bold red]{cell.cell_id} failed[/]: {cell.error}", soft_wrap=True)
     return 1 if failed else 3 if _in_doubt(points) else 0
+
+
+def _outlook(stack: Stack, store: RunStore, points: list[Point]) -> tuple[Outlook | None, str]:
+    """Decision surface and predictions, or why there are none: a report without them is still a report."""
+    paired = {(p.workload, p.variant, p.concurrency): p.speedup for p in points if p.speedup and p.usable}
+    try:
+        return outlook_of(stack, read_observations(store.cells_file, stack), paired), ""
+    except OutriderError as error:
+        return None, str(error)
 
 
 def drift_of(cells: list[Cell]) -> DriftReport | None:

@@ -23,6 +23,8 @@ from outrider.predict.commands import ConfigOption, parse_k, read_config
 from outrider.predict.observations import read_observations
 from outrider.predict.session import open_session
 from outrider.predict.shares import read_shares
+from outrider.report import write_report
+from outrider.report.outlook import outlook_of
 from outrider.stack import find_stack
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def decide_command(
     probe_stack: Annotated[Path | None, typer.Option(help="The emitted stack that was probed.")] = None,
     emit: Annotated[Path | None, typer.Option(help="Write the stack with its schedules; the stem is its name.")] = None,
     config: ConfigOption = None,
+    report: Annotated[Path | None, typer.Option(help="Write the decision as a page (HTML).")] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the decision as JSON; - is standard output.")
     ] = None,
@@ -77,6 +80,8 @@ def decide_command(
     found = decide(session, observed, question, training_cost(chosen))
     results = _probe(probe, probe_stack)
     good, verdict = recommended(results)
+    if report and not observed:
+        raise typer.BadParameter("--report shows what was measured: it needs --cells")
     console = Console(stderr=json_to == "-", highlight=False)
     if json_to:
         text = json.dumps(decision_json(chosen, session.fit, found, results, verdict), indent=2)
@@ -87,6 +92,17 @@ def decide_command(
     if json_to != "-":
         _show(chosen, found, console)
         console.print(f"[{'green' if good else 'yellow'}]{verdict}[/]", soft_wrap=True)
+    if report:
+        page = write_report(
+            report,
+            stack=chosen,
+            cells=[],
+            points=[],
+            drift=None,
+            outlook=outlook_of(chosen, observed),
+            title=cells.name if cells else "",
+        )
+        console.print(str(page), soft_wrap=True)
     if emit:
         schedules = {e.name: (e.source, e.schedule.bands, _describe(found, e.name)) for e in found.emitted
                      if e.schedule.largest_k}  # fmt: skip

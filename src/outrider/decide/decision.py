@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from outrider.decide.dynamic_cost import DynamicCost, dynamic_cost
 from outrider.decide.errors import DecideError
 from outrider.decide.gates import Gate, gate_tree
-from outrider.decide.options import Option, options_of
+from outrider.decide.options import Option, Paired, options_of
 from outrider.decide.places import Band, PlaceChoice, bands_of, capacity, choose_place, commonest_band
 from outrider.decide.schedule import Schedule, build_schedule
 from outrider.predict.room import fitting
@@ -71,6 +71,7 @@ class Decision:
     Attributes:
         slo: what it keeps to.
         workload: whose acceptance was used; empty if cells name none.
+        context_ranks: decode context parallelism.
         bands: context bands.
         default_band: the commonest one, for which `dynamic` is.
         choices: one a band and load that fits the KV cache.
@@ -83,6 +84,7 @@ class Decision:
 
     slo: Slo
     workload: str
+    context_ranks: int
     bands: tuple[Band, ...]
     default_band: Band
     choices: tuple[PlaceChoice, ...]
@@ -94,7 +96,11 @@ class Decision:
 
 
 def decide(
-    session: Session, cells: Sequence[Observation], question: Question, training: TrainingCost | None
+    session: Session,
+    cells: Sequence[Observation],
+    question: Question,
+    training: TrainingCost | None,
+    paired: Paired | None = None,
 ) -> Decision:
     """Decide.
 
@@ -103,6 +109,7 @@ def decide(
         cells: all of them, those under a schedule included.
         question: what is asked.
         training: what a drafter would cost.
+        paired: speedups over paired prompts, where requests were kept.
 
     Raises:
         DecideError: no place fits, or the workload was not measured.
@@ -119,7 +126,7 @@ def decide(
         for name, k in [("baseline", 0), *choices_of]
     ]
     inside, outside = fitting(stack, wanted)
-    options = options_of(session, inside, cells)
+    options = options_of(session, inside, cells, paired)
     choices = _surface(bands, question, options)
     cost = dynamic_cost(cells)
     default = commonest_band(bands, [c for c in cells if not workload or c.workload == workload])
@@ -131,6 +138,7 @@ def decide(
     return Decision(
         slo=question.slo,
         workload=workload,
+        context_ranks=ranks,
         bands=tuple(bands),
         default_band=default,
         choices=tuple(choices),
@@ -208,7 +216,7 @@ def _emit(
     ranks: int,
     workload: str,
 ) -> Emitted | None:
-    """The schedule of the drafter that gains most in a band; None if nothing with several k speculates."""
+    """The schedule of the drafter that gains most in a band; None where plain decoding is as fast."""
     drafters = [n for n in dict.fromkeys(n for n, _ in candidates) if session.stack.variants[n].speculation]
     most = session.stack.memory.max_num_seqs or max(session.stack.campaign.concurrency)
     best: tuple[float, Emitted] | None = None
@@ -227,7 +235,8 @@ def _emit(
             continue
         schedule = build_schedule(whole, cost, max_batch=most)
         label = "dynamic" if band == default else f"dynamic-{band.name}".strip("-")
-        if best is None or schedule.gain > best[0]:
+        # K = 0 inside a schedule costs more than no speculation: where that is the best, no schedule is.
+        if schedule.gain > 1 and (best is None or schedule.gain > best[0]):
             best = schedule.gain, Emitted(label, name, band, schedule)
     return best[1] if best else None
 

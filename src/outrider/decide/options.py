@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from outrider.predict.nearby import cell_noise
 from outrider.predict.surface import Wanted, predict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from outrider.predict.observations import Observation
     from outrider.predict.session import Session
@@ -67,17 +68,24 @@ class Option:
         return self.latency.get(f"ttft_p{percentile}" if percentile else "ttft_mean")
 
 
-def options_of(session: Session, wanted: Sequence[Wanted], cells: Sequence[Observation]) -> list[Option]:
+# (workload, variant, batch) to a speedup over paired prompts, whose interval is tighter than that of cells' means.
+Paired = Mapping[tuple[str, str, int], Interval]
+
+
+def options_of(
+    session: Session, wanted: Sequence[Wanted], cells: Sequence[Observation], paired: Paired | None = None
+) -> list[Option]:
     """One option a place: what was measured there, else what the model says.
 
     Args:
         session: the fitted model.
         wanted: places, baseline among them.
         cells: what was measured, schedules included.
+        paired: speedups over paired prompts, where requests were kept.
     """
     predictions = predict(session.fit, wanted, session.draft_bytes, acceptance=session.acceptance)
     measured = _groups(cells, {one.context for one in wanted})
-    return [_option(session, one, measured) for one in predictions]
+    return [_option(session, one, measured, paired or {}) for one in predictions]
 
 
 _Key = tuple[str, int, int, float, int]
@@ -93,7 +101,7 @@ def _groups(cells: Sequence[Observation], contexts: set[float]) -> dict[_Key, li
     return groups
 
 
-def _option(session: Session, one: Prediction, measured: Mapping[_Key, list[Observation]]) -> Option:
+def _option(session: Session, one: Prediction, measured: Mapping[_Key, list[Observation]], paired: Paired) -> Option:
     at = one.at
     own = measured.get((at.variant, at.k, at.batch, at.context, at.context_ranks), [])
     plain = measured.get(("baseline", 0, at.batch, at.context, at.context_ranks), [])
@@ -114,7 +122,8 @@ def _option(session: Session, one: Prediction, measured: Mapping[_Key, list[Obse
     if at.k:
         sd = math.hypot(own_sd, plain_sd / math.sqrt(len(plain)))
         gain = rate / _mean([cell.rate for cell in plain])
-        speedup, break_even = _around(gain, sd, len(own)), _around(tokens / gain, sd, len(own))
+        speedup = paired.get((at.workload, at.variant, at.batch)) or _around(gain, sd, len(own))
+        break_even = Interval(tokens / speedup.high, tokens / speedup.mid, tokens / speedup.low, speedup.n)
     latency = {name: value for cell in own for name, value in cell.latency.items()}
     return Option(
         at.variant, at.k, at.batch, at.context, _around(1 / rate, own_sd, len(own)),

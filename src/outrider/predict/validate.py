@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from outrider.predict.acceptance import Acceptance
     from outrider.predict.fit import Fit
     from outrider.predict.observations import Observation
+    from outrider.predict.session import Session
     from outrider.predict.surface import Prediction
 
 # Speedups this near to 1 are ties within the noise of a cell; choices among them are reported apart.
@@ -158,6 +159,34 @@ def validate(
         predictions=tuple(predictions),
         plain_predictions=tuple(plain),
     )
+
+
+def cross_validate(
+    cells: Sequence[Observation], refit: Callable[[Sequence[Observation]], Session], *, folds: int = 5
+) -> list[tuple[Pair, Prediction]]:
+    """Every pair with what a model says that was fitted without it.
+
+    Args:
+        cells: all of them.
+        refit: cells to a fitted session.
+        folds: parts that are left out in turn; places are dealt out in order, so neighbours fall into different ones.
+    """
+    pairs = pairs_of(cells)
+    places = sorted({pair.plain.place for pair in pairs})
+    found: list[tuple[Pair, Prediction]] = []
+    for fold in range(min(folds, len(places))):
+        out = set(places[fold::folds])
+        kept = [cell for cell in cells if cell.place not in out]
+        own = [pair for pair in pairs if pair.plain.place in out]
+        if not any(cell.k for cell in kept):
+            continue
+        session = refit(kept)
+        known = [pair for pair in own if session.fit.yields.acceptance(pair.speculative.variant) is not None]
+        wanted = [_wanted(pair.speculative) for pair in known]
+        found += zip(
+            known, predict(session.fit, wanted, session.draft_bytes, acceptance=session.acceptance), strict=True
+        )
+    return found
 
 
 def _wanted(cell: Observation) -> Wanted:
