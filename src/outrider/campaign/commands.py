@@ -19,6 +19,7 @@ from outrider.campaign.stats import DriftReport, drift
 from outrider.campaign.store import RunStore
 from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
+from outrider.decide.adaptive import chooser
 from outrider.errors import CampaignError, OutriderError
 from outrider.predict.observations import read_observations
 from outrider.report import write_report
@@ -48,6 +49,10 @@ def campaign_command(
     requests: Annotated[int | None, typer.Option(min=2, help="Measured requests a cell at one user.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=2, help="Output limit of each request.")] = None,
     seed: Annotated[int, typer.Option(help="Of all prompt orders.")] = 0,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Measure only cells that the decision still hangs on.")
+    ] = False,
+    share: Annotated[float, typer.Option(min=0.05, max=1.0, help="Of the grid, at most, with --adaptive.")] = 0.4,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
@@ -72,7 +77,8 @@ def campaign_command(
     store = RunStore(_run_directory(run or f"{chosen.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", must_exist=False))
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
-        run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view)
+        picked = chooser(chosen, plan, share=share) if adaptive else None
+        run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked)
     raise typer.Exit(_conclude(chosen, store, console, json_to))
 
 

@@ -13,7 +13,7 @@ from outrider.predict.acceptance import check_positions
 from outrider.predict.errors import PredictError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from outrider.stack import Stack
@@ -85,10 +85,23 @@ def read_observations(file: Path, stack: Stack) -> list[Observation]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PredictError(f"cells cannot be read from {file}", evidence=str(error)) from error
+    reader = _from_csv if file.suffix == ".csv" else _from_lines
+    return _usable(reader(text, file.name, stack), str(file))
+
+
+def observations_of(rows: Sequence[tuple[str, Mapping[str, Any]]], stack: Stack) -> list[Observation]:
+    """The same from cells in memory: pairs of a name and `Cell.to_json`.
+
+    Raises:
+        PredictError: as `read_observations`.
+    """
+    return _usable((_cell(row, where, stack) for where, row in rows), "this campaign")
+
+
+def _usable(cells: Iterable[Observation | None], source: str) -> list[Observation]:
     found: list[Observation] = []
     failed = 0
-    reader = _from_csv if file.suffix == ".csv" else _from_lines
-    for cell in reader(text, file.name, stack):
+    for cell in cells:
         if cell is None:
             failed += 1
         else:
@@ -96,7 +109,7 @@ def read_observations(file: Path, stack: Stack) -> list[Observation]:
             found.append(cell)
     if not found:
         raise PredictError(
-            f"{file} holds no usable cell",
+            f"{source} holds no usable cell",
             evidence=f"{failed} failed or invalid" if failed else "it is empty",
             next_step="measure at least one cell, or predict from the stack alone without --cells",
         )
