@@ -24,6 +24,7 @@ from outrider.model_store.locate import expected
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.preflight import preflight_command
+from outrider.profile.commands import profile_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.stack.loader import find_stack, list_stacks, load_stack
 from outrider.train.commands import train_plan, train_run
@@ -149,6 +150,7 @@ app.command("campaign")(campaign_command)
 app.command("report")(report_command)
 app.command("parity")(parity_command)
 app.command("decide")(decide_command)
+app.command("profile")(profile_command)
 
 _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
 _train.command("plan")(train_plan)
