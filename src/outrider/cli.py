@@ -23,6 +23,7 @@ from outrider.model_store import prepare
 from outrider.model_store.locate import expected
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
+from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
 from outrider.profile.commands import profile_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
@@ -151,6 +152,7 @@ app.command("report")(report_command)
 app.command("parity")(parity_command)
 app.command("decide")(decide_command)
 app.command("profile")(profile_command)
+app.command("shape")(shape_command)
 
 _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
 _train.command("plan")(train_plan)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
 from outrider.campaign.compare import Point, compare
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
+from outrider.campaign.step_cost import step_cost_stack
 from outrider.campaign.store import RunStore
 from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
@@ -32,6 +34,7 @@ from outrider.state import results_dir, state_dir
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
 
+_STEP_COST_KS = (1, 3, 5, 7)
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -53,13 +56,17 @@ def campaign_command(
         bool, typer.Option("--adaptive", help="Measure only cells that the decision still hangs on.")
     ] = False,
     share: Annotated[float, typer.Option(min=0.05, max=1.0, help="Of the grid, at most, with --adaptive.")] = 0.4,
+    step_cost: Annotated[
+        bool, typer.Option("--step-cost", help="Measure step cost by k under synthetic acceptance (GPU engines).")
+    ] = False,
+    ks: Annotated[list[int] | None, typer.Option("--k", min=1, help="With --step-cost; may be repeated.")] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
     ] = None,
 ) -> None:
     """Serve each variant, load it, measure it, and report. Resumes a run of the same name."""
-    chosen = find_stack(stack)
+    chosen = step_cost_stack(find_stack(stack), ks or _STEP_COST_KS) if step_cost else find_stack(stack)
     plan = CampaignPlan.for_stack(
         chosen,
         variants=variants or (),
@@ -75,6 +82,10 @@ def campaign_command(
         _print_plan(plan, console, json_to)
         return
     store = RunStore(_run_directory(run or f"{chosen.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", must_exist=False))
+    if step_cost:
+        # Its cells carry this stack's hash, so it is kept beside them.
+        kept = yaml.safe_dump(chosen.model_dump(mode="json", by_alias=True), sort_keys=False)
+        (store.directory / f"{chosen.name}.yaml").write_text(kept, encoding="utf-8")
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
         picked = chooser(chosen, plan, share=share) if adaptive else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from outrider.predict.room import fitting
 from outrider.predict.session import Session, open_session
 from outrider.predict.shares import read_shares
 from outrider.predict.surface import Wanted, predict
+from outrider.predict.transfer import transfer
 from outrider.predict.validate import regions, validate
 from outrider.predict.view import fit_text, predictions_table, validation_table, write_plot
 from outrider.stack import find_stack
@@ -35,6 +37,9 @@ ConfigOption = Annotated[Path | None, typer.Option(help="config.json of the targ
 def predict_run(
     stack: StackArgument,
     cells: Annotated[Path | None, typer.Option(help="cells.jsonl, step-cost lines, or the CSV form.")] = None,
+    cells_of: Annotated[
+        str | None, typer.Option(help="Stack that the cells belong to, if another: a shape of fewer layers.")
+    ] = None,
     profile: Annotated[Path | None, typer.Option(help="Decode profile: step_ms and shares, as JSON.")] = None,
     variants: Annotated[list[str] | None, typer.Option("--variant", help="Only these; may be repeated.")] = None,
     k: Annotated[str | None, typer.Option(help="3, 1..7, or 1,3,5. Default: each variant's own.")] = None,
@@ -54,14 +59,17 @@ def predict_run(
 ) -> None:
     """Predict step time, rate and speedup, each with an interval, from whatever evidence there is."""
     chosen = find_stack(stack)
-    observed = read_observations(cells, chosen) if cells else []
+    measured = find_stack(cells_of) if cells_of else chosen
+    observed = read_observations(cells, measured) if cells else []
     session = open_session(
         chosen,
-        observed,
+        observed if measured is chosen else (),
         shares=read_shares(profile) if profile else None,
         acceptance=acceptance,
         config=read_config(config),
     )
+    if measured is not chosen:
+        session = replace(session, fit=transfer(open_session(measured, observed).fit, session.fit.machine))
     wanted = wanted_places(session, variants or [], k, contexts or [], concurrency or [], dcp)
     inside, outside = fitting(chosen, wanted)
     found = predict(session.fit, inside, session.draft_bytes, acceptance=session.acceptance)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from outrider.model_store.locate import expected
 from outrider.predict.errors import PredictError
 from outrider.preflight.facts.shape import Shape, ShapeError, shape_of
 from outrider.preflight.memory import Split, kv_bytes_per_token, tensors_from_shape, weight_bytes
@@ -144,9 +145,9 @@ def target_shape(stack: Stack, config: Mapping[str, Any] | None = None) -> Shape
     Raises:
         PredictError: none of them is there or usable.
     """
-    local = Path(stack.target.model) / "config.json"
-    if config is None and local.is_file():
-        config = json.loads(local.read_text(encoding="utf-8"))
+    local = expected(stack, "baseline").model_dir or Path(stack.target.model)
+    if config is None and (local / "config.json").is_file():
+        config = json.loads((local / "config.json").read_text(encoding="utf-8"))
     if config is None:
         shipped = reference(stack.target.model)
         config = shipped.config if shipped else None
