@@ -29,6 +29,7 @@ from outrider.profile.commands import profile_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.stack.loader import find_stack, list_stacks, load_stack
 from outrider.train.commands import train_plan, train_run
+from outrider.tune.commands import tune_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -153,6 +154,7 @@ app.command("parity")(parity_command)
 app.command("decide")(decide_command)
 app.command("profile")(profile_command)
 app.command("shape")(shape_command)
+app.command("tune")(tune_command)
 
 _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
 _train.command("plan")(train_plan)
