@@ -28,7 +28,7 @@ def coordinates(at: Places) -> Floats:
 
 
 def local_correction(fit: Fit, cells: Places, at: Places) -> Floats:
-    """log(rate) to add to the model's, shape (n,), from cells of the same kind (plain, or speculating).
+    """log(rate) to add to the model's, shape (n,), from cells of the same kind: plain, or one drafter.
 
     Args:
         fit: with residuals.
@@ -39,7 +39,9 @@ def local_correction(fit: Fit, cells: Places, at: Places) -> Floats:
         return np.zeros(len(at))
     residuals = np.array(fit.residuals)
     apart = ((coordinates(at)[:, None, :] - coordinates(cells)[None, :, :]) ** 2).sum(axis=2)
-    weights = np.exp(-apart / (2 * _REACH_OCTAVES**2)) * ((at.k[:, None] > 0) == (cells.k[None, :] > 0))
+    # A look-up method's residuals say nothing about a drafter's.
+    same = ((at.k[:, None] > 0) == (cells.k[None, :] > 0)) & np.isclose(at.draft_bytes[:, None], cells.draft_bytes)
+    weights = np.exp(-apart / (2 * _REACH_OCTAVES**2)) * same
     result: Floats = weights @ residuals / (weights.sum(axis=1) + _SHRINK)
     return result
 
