@@ -6,7 +6,7 @@ VENV := .venv
 OUTRIDER := $(VENV)/bin/outrider
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types lock clean stop status preflight train-plan
+.PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -14,12 +14,18 @@ help: ## Show this help
 env: ## Make or refresh .venv from the locks (nothing else is needed but Python >= 3.11)
 	@$(PYTHON) tools/setup_env.py --venv $(VENV)
 
+train-env: ## Make or refresh .venv-train, the interpreter that trains drafters
+	@$(PYTHON) tools/setup_env.py --venv .venv-train --lock requirements/train.lock --without-outrider
+
 demo: env ## Serve, load, measure and report the embedded default: a real model on a real engine
 	@$(OUTRIDER) fetch smollm2-cpu
 	@$(OUTRIDER) campaign smollm2-cpu --run $(RUN) || test $$? -eq 3 # 3: done, with findings that are shown
 
-test: env ## Run the tests; the slow ones start the real engine
-	@$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+test: env ## Run the tests: a few minutes, real engine and browser included
+	@$(VENV)/bin/python -m pytest -m "not slow and not train and not container and not provision" $(PYTEST_ARGS)
+
+test-slow: env train-env ## Run the long tests: engines, parity, training from prompts to a served head
+	@$(VENV)/bin/python -m pytest -m "(slow or train) and not container and not provision" $(PYTEST_ARGS)
 
 preflight: env ## Check STACK before anything is loaded
 	@$(OUTRIDER) preflight $(STACK)
@@ -46,6 +52,8 @@ lock: ## Compile requirements/*.lock (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra dev \
 	  pyproject.toml -o requirements/dev.lock
+	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --override requirements/excluded.txt requirements/train.in -o requirements/train.lock
 
 clean: ## Remove what the tools here left behind, results excepted
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -64,11 +64,15 @@ def main() -> None:
     """Create the environment, or say that it is up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
-    target: Path = parser.parse_args().venv
+    parser.add_argument("--lock", type=Path, default=LOCK)
+    parser.add_argument("--without-outrider", action="store_true", help="an interpreter that finds it by PYTHONPATH")
+    options = parser.parse_args()
+    target: Path = options.venv
+    lock: Path = options.lock
     if sys.version_info < (3, 11):
         sys.exit(f"Python >= 3.11 is needed, this is {platform.python_version()}; set PYTHON=python3.12 or newer")
     python, log, stamp_file = target / "bin" / "python", target / "install.log", target / "outrider.stamp"
-    stamp = stamp_of([LOCK, TORCH, ROOT / "pyproject.toml", Path(__file__)])
+    stamp = stamp_of([lock, TORCH, ROOT / "pyproject.toml", Path(__file__)])
     if stamp_file.is_file() and stamp_file.read_text() == stamp and python.exists():
         return
 
@@ -79,14 +83,16 @@ def main() -> None:
 
     step(1, f"virtual environment in {os.path.relpath(target)}")
     stamp_file.unlink(missing_ok=True)
-    venv.create(target, with_pip=True)
+    if not python.exists():
+        venv.create(target, with_pip=True)
     log.write_text("")
-    step(2, f"{LOCK.read_text().count('==')} locked packages, about 0.7 GB: one to five minutes")
-    pip(python, "--no-deps", "--require-hashes", "-r", str(LOCK), log=log)
+    step(2, f"{lock.read_text().count('==')} locked packages, up to 0.7 GB: one to five minutes")
+    pip(python, "--no-deps", "--require-hashes", "-r", str(lock), log=log)
     step(3, "PyTorch, CPU build")
     install_torch(python, log)
-    step(4, "outrider itself")
-    pip(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT), log=log)
+    if not options.without_outrider:
+        step(4, "outrider itself")
+        pip(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT), log=log)
     stamp_file.write_text(stamp)
     print(f"environment ready ({time.monotonic() - began:.0f} s)", flush=True)
 

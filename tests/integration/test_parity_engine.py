@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outrider.campaign.parity import Answers
     from outrider.engine.base import EngineScrape
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PLAN = ParityPlan(prompts_each=4, max_tokens=64, task_max_tokens=24, concurrency=4, margin=0.1)
 

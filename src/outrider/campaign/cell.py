@@ -111,6 +111,12 @@ class Cell(BaseModel):
         """What was measured."""
         return CellKey(variant=self.variant, workload=self.workload, concurrency=self.concurrency, repeat=self.repeat)
 
+    def with_finding(self, finding: Finding) -> Self:
+        """The same cell with one more reason for doubt."""
+        worse = "flagged" if self.status == "ok" and finding.severity == "flagged" else self.status
+        status = "invalid" if finding.severity == "invalid" else worse
+        return self.model_copy(update={"validity": (*self.validity, finding), "status": status})
+
     def to_json(self) -> dict[str, Any]:
         """The flat form: the load test's fields, then the cell's own."""
         flat = self.load.model_dump(mode="json") if self.load else {}

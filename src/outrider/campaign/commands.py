@@ -13,7 +13,6 @@ import typer
 import yaml
 from rich.console import Console
 
-from outrider.campaign.compare import Point, compare
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
@@ -33,8 +32,10 @@ from outrider.state import results_dir, state_dir
 
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
+    from outrider.campaign.compare import Point
 
 _STEP_COST_KS = (1, 3, 5, 7)
+_LARGE_CHANGE = 0.10
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -60,6 +61,9 @@ def campaign_command(
         bool, typer.Option("--step-cost", help="Measure step cost by k under synthetic acceptance (GPU engines).")
     ] = False,
     ks: Annotated[list[int] | None, typer.Option("--k", min=1, help="With --step-cost; may be repeated.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
+    ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
@@ -76,6 +80,7 @@ def campaign_command(
         requests=requests,
         max_tokens=max_tokens,
         seed=seed,
+        precision=precision,
     )
     console = Console(stderr=json_to == "-", highlight=False)
     if plan_only:
@@ -89,7 +94,9 @@ def campaign_command(
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
         picked = chooser(chosen, plan, share=share) if adaptive else None
-        run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked)
+        outcome = run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked)
+    if outcome.skipped:
+        console.print(f"{outcome.skipped} repeats were not needed: their places are known to {precision:.1%}")
     raise typer.Exit(_conclude(chosen, store, console, json_to))
 
 
@@ -119,15 +126,16 @@ def report_command(
 def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | None) -> int:
     """Table, choices, report.html; the exit code: 1 if cells failed, 3 if some are in doubt, else 0."""
     cells = store.cells()
-    points = compare(cells, store.requests())
+    points = store.points()
     console.print()
     console.print(points_table(points, f"{stack.name}, run {store.directory.name}"))
     console.print(choices_text(choose(points)), soft_wrap=True)
     if doubts := findings_text(points):
         console.print(doubts, soft_wrap=True)
     moved = drift_of(cells)
+    shaky = moved is not None and unsteady(moved)
     if moved:
-        console.print(f"[{'yellow' if moved.drifted else 'dim'}]{moved.summary}[/]")
+        console.print(f"[{'yellow' if shaky else 'dim'}]{moved.summary}[/]")
     outlook, no_outlook = _outlook(stack, store, points)
     page = write_report(
         store.directory / "report.html",
@@ -135,6 +143,7 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
         cells=cells,
         points=points,
         drift=moved,
+        unsteady=shaky,
         outlook=outlook,
         no_outlook=no_outlook,
     )
@@ -144,7 +153,7 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     failed = [cell for cell in cells if cell.status == "failed"]
     for cell in failed:
         console.print(f"[bold red]{cell.cell_id} failed[/]: {cell.error}", soft_wrap=True)
-    return 1 if failed else 3 if _in_doubt(points) else 0
+    return 1 if failed else 3 if _in_doubt(points) or shaky else 0
 
 
 def _outlook(stack: Stack, store: RunStore, points: list[Point]) -> tuple[Outlook | None, str]:
@@ -171,6 +180,11 @@ def drift_of(cells: list[Cell]) -> DriftReport | None:
         return None
     ordered = [repeats[r] for r in sorted(repeats)]
     return drift([{place: places[place] for place in common} for places in ordered])
+
+
+def unsteady(moved: DriftReport) -> bool:
+    """Whether readers must be warned: a proven drift, or a change so large that its interval excuses nothing."""
+    return moved.drifted or abs(moved.relative_change) > _LARGE_CHANGE
 
 
 def _in_doubt(points: list[Point]) -> bool:

@@ -107,6 +107,10 @@ class Engines:
         self._served[variant] = self._start(variant)
         return self._served[variant]
 
+    def pids(self) -> list[int]:
+        """Main processes of all engines that are up."""
+        return [pid for served in self._served.values() if (pid := served.running.pid)]
+
     def death(self, variant: str) -> EngineError | None:
         """Why a variant's engine is not alive; None while it lives."""
         served = self._served.get(variant)

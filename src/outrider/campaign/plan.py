@@ -32,6 +32,7 @@ class CampaignPlan(BaseModel):
         max_tokens: output limit of each request.
         co_resident: engines run side by side and cells alternate; else one engine at a time.
         seed: of all prompt orders.
+        precision: repeats of a place end once its intervals are this tight (half width / middle); None: never.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class CampaignPlan(BaseModel):
     max_tokens: int = Field(ge=2)
     co_resident: bool
     seed: int = 0
+    precision: float | None = Field(None, gt=0, lt=1)
 
     @classmethod
     def for_stack(
@@ -59,6 +61,7 @@ class CampaignPlan(BaseModel):
         requests: int | None = None,
         max_tokens: int | None = None,
         seed: int = 0,
+        precision: float | None = None,
     ) -> Self:
         """The stack's own campaign, with whatever is given replacing its part.
 
@@ -83,6 +86,7 @@ class CampaignPlan(BaseModel):
             max_tokens=max_tokens or default.max_tokens,
             co_resident=default.co_resident,
             seed=seed,
+            precision=precision,
         )
 
     def requests_at(self, concurrency: int) -> int:

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from outrider.campaign import provenance
-from outrider.campaign.cell import Cell, CellKey, Provenance
+from outrider.campaign.bystanders import Bystanders
+from outrider.campaign.cell import MEASURED, Cell, CellKey, Provenance
+from outrider.campaign.early import settled
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter
@@ -20,7 +22,7 @@ from outrider.load.plan import Closed, Labels
 
 if TYPE_CHECKING:
     from outrider.campaign.store import RunStore
-    from outrider.load.result import LoadOutcome, LoadResult, RequestRecord
+    from outrider.load.result import Finding, LoadOutcome, LoadResult, RequestRecord
     from outrider.load.result import Progress as LoadProgress
     from outrider.runtime.base import Progress as StartProgress
     from outrider.runtime.base import Runtime
@@ -57,11 +59,13 @@ class CampaignOutcome:
         measured: cells with a result in this call.
         failed: cells without one, with the reason.
         reused: cells that an earlier call had measured.
+        skipped: repeats that were not needed, because their place is known to the plan's precision.
     """
 
     measured: tuple[Cell, ...]
     failed: tuple[Cell, ...]
     reused: int
+    skipped: int = 0
 
 
 Chooser = Callable[[Sequence[Cell]], list[CellKey]]
@@ -93,6 +97,7 @@ def run_campaign(
     watcher.begins(left, len(done))
     measured: list[Cell] = []
     failed: list[Cell] = []
+    unneeded: set[CellKey] = set()
     try:
         if left:
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
@@ -100,16 +105,23 @@ def run_campaign(
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
                 while left:
                     for key in left:
+                        if (
+                            plan.precision
+                            and key.repeat
+                            and settled(key, store.points(), plan.variants, plan.precision)
+                        ):
+                            unneeded.add(key)
+                            continue
                         cell = runner.measure(key, unstarted.get(key.variant))
                         (failed if cell.status == "failed" else measured).append(cell)
-                    tried = done | {cell.key for cell in (*measured, *failed)}
+                    tried = done | unneeded | {cell.key for cell in (*measured, *failed)}
                     left = _asked(plan, store, chooser, tried) if chooser else []
                     if left:
                         watcher.begins(left, len(tried))
     finally:
         _keep_logs(stack, runtime, store)
         store.merge_requests()
-    return CampaignOutcome(tuple(measured), tuple(failed), len(done))
+    return CampaignOutcome(tuple(measured), tuple(failed), len(done), len(unneeded))
 
 
 def _asked(plan: CampaignPlan, store: RunStore, chooser: Chooser | None, tried: set[CellKey]) -> list[CellKey]:
@@ -143,20 +155,25 @@ class _Runner:
         served: Served | None = None
         outcome: LoadOutcome | None = None
         error: Exception | None = unstarted
+        busy: Finding | None = None
         if error is None:
             try:
                 served = self._engines.get(key.variant)
                 self._watcher.engine_ready(key.variant)
                 self._watcher.cell_begins(key, self._plan.requests_at(key.concurrency))
+                bystanders = Bystanders(self._engines.pids())
                 outcome = run_load(
                     self._load_plan(key, served.running.url),
                     on_progress=lambda progress: self._watcher.cell_progress(key, progress),
                 )
                 # A dead engine explains whatever the client saw, and its figures are no measurement.
                 error = self._engines.death(key.variant) or _nothing_measured(outcome.result)
+                busy = bystanders.finding()
             except OutriderError as caught:
                 error = self._engines.death(key.variant) or caught
         cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)
+        if busy and cell.status in MEASURED:
+            cell = cell.with_finding(busy)
         records: list[RequestRecord] = outcome.records if outcome and not error else []
         self._store.append(cell, records)
         self._watcher.cell_ends(cell)

@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from outrider.campaign.cell import MEASURED, Cell, CellKey
+from outrider.campaign.compare import compare
 from outrider.errors import CampaignError
 from outrider.load.result import RequestRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from outrider.campaign.compare import Point
 
 ColumnType = pl.DataType | type[pl.DataType]
 _TYPES: dict[str, ColumnType] = {"int": pl.Int64, "float": pl.Float64, "str": pl.String}
@@ -103,6 +106,10 @@ class RunStore:
         parts = [self._parts / f"{cell.cell_id}.parquet" for cell in self.cells() if cell.status in MEASURED]
         frames = [pl.read_parquet(part) for part in parts if part.is_file()]
         return pl.concat(frames) if frames else pl.DataFrame(schema=_KEY_COLUMNS | _COLUMNS)
+
+    def points(self) -> list[Point]:
+        """What the cells say so far."""
+        return compare(self.cells(), self.requests())
 
     def merge_requests(self) -> Path:
         """Write `requests.parquet` from the parts, atomically."""

@@ -54,6 +54,7 @@ def write_report(
     cells: Sequence[Cell],
     points: Sequence[Point],
     drift: DriftReport | None,
+    unsteady: bool = False,
     outlook: Outlook | None = None,
     no_outlook: str = "",
     title: str = "",
@@ -66,6 +67,7 @@ def write_report(
         cells: all of the run's.
         points: `campaign.compare.compare` of them.
         drift: how much baseline itself moved, None if it was measured once only.
+        unsteady: it moved so much that readers are warned.
         outlook: decision surface and predictions; None leaves them out.
         no_outlook: why there is none.
         title: what to call the cells where no run stands behind them.
@@ -86,6 +88,7 @@ def write_report(
         priors=priors(outlook.session.fit.machine) if outlook else {},
         factors=asdict(outlook.session.fit.factors) if outlook else {},
         drift=drift,
+        unsteady=unsteady,
         failed=[c for c in cells if c.status == "failed"],
         lossy=stack.allow_lossy,
         provenance=_provenance(cells),

@@ -23,6 +23,7 @@ from speculators.utils.loading import load_model_layers
 from transformers import AutoConfig
 
 from outrider.train.accept import accepted
+from outrider.train.tensors import read_header
 
 
 def _model(checkpoint: Path, target: str, device: torch.device) -> Eagle3DraftModel:
@@ -30,6 +31,10 @@ def _model(checkpoint: Path, target: str, device: torch.device) -> Eagle3DraftMo
     config.transformer_layer_config._attn_implementation = "sdpa"  # noqa: SLF001
     config.speculators_config.verifier.name_or_path = target
     model = Eagle3DraftModel.from_pretrained(checkpoint, config=config)
+    if "embed_tokens.weight" not in read_header(checkpoint / "model.safetensors"):
+        # An exported head borrows the target's; transformers would fill the gap with random numbers, silently.
+        [embedding] = load_model_layers(["embed_tokens.weight"], target).values()
+        model.embed_tokens.load_state_dict({"weight": embedding})
     return model.to(device).eval()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outrider.train import answer, card, check, export, extract, fit
+from outrider.train.corpus import corpus_digest
 from outrider.train.errors import TrainError
 from outrider.train.manifest import Manifest, begin, finish, key_of, note_spent, read_manifest
 
@@ -75,7 +76,10 @@ def run(session: Session, *, until: str = NAMES[-1], first: str = NAMES[0]) -> l
     for stage in STAGES[: NAMES.index(until) + 1]:
         directory = session.stage_dir(stage.name)
         settings = {name: session.recipe.as_dict()[name] for name in stage.settings}
-        inputs = {name: done[name].key for name in stage.reads} or {"target": session.target_identity()}
+        inputs = {name: done[name].key for name in stage.reads} or {
+            "target": session.target_identity(),
+            "corpus": corpus_digest(),
+        }
         key = key_of(stage.name, settings, inputs)
         manifest = read_manifest(directory) if directory.exists() else None
         if manifest is None or manifest.key != key:

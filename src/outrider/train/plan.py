@@ -7,7 +7,7 @@ With N samples of L tokens, T = N L tokens in all, of which the target writes a 
               and token, and what each request and file cost whatever the target.
 - fit:        (6 P_layer + 4 P_vocab) T k e / (GPUs x peak x training share), k unrolled steps, e epochs;
               the vocabulary projection is frozen (speculators 0.9.0), so it has no weight gradient, and the
-              target's own projection runs once. At least 25 ms for every 8192 tokens: launches and data loading.
+              target's own projection runs once. At least 70 ms for every 8192 tokens: launches and data loading.
 - evaluate:   the held-out prompts at the node's throughput, plus engine starts.
 - disk:       T x (auxiliary layers + 1) x hidden size x 2 bytes if extracted offline.
 
@@ -27,10 +27,12 @@ Mode = Literal["offline", "online"]
 _PATIENCE_H = 24.0
 # Longest rental that still counts as a plan.
 _DISK_SHARE = 0.8
-_SECONDS_TO_START = 120.0
-# Measured with a target too small to matter: 3000 rows of 300 tokens in 55 s, and 25 ms a training step.
+_SECONDS_TO_START = 60.0
+_LOAD_GB_S = 2.0  # reading weights from one local disk
+# Measured on one H200 with a target too small to matter: 3000 rows of 300 tokens in 55 s; 4800 training steps of 8192
+# tokens in 393 s, compilation, data loading, validation and checkpoints included.
 _SECONDS_PER_ROW = 0.018
-_SECONDS_PER_STEP = 0.025
+_SECONDS_PER_STEP = 0.07
 _TOKENS_PER_STEP = 8192
 _TEXT_BYTES_PER_TOKEN = 12  # ids, mask and text of a response row
 
@@ -227,10 +229,16 @@ def _gb(value: float) -> str:
     return f"{value / 1000:.1f} TB" if value >= 1000 else f"{value:.1f} GB"
 
 
-def _cost(node: PlanNode, seconds: float, disk_gb: float, memory_gb: float, formula: str, starts: int = 0) -> StageCost:
-    start_s = starts * _SECONDS_TO_START
+def _cost(
+    node: PlanNode, seconds: float, disk_gb: float, memory_gb: float, formula: str, start_s: float = 0.0
+) -> StageCost:
     hours = (seconds + start_s) / 3600
     return StageCost(hours * node.gpus, hours, disk_gb, memory_gb, start_s, formula)
+
+
+def _start_s(target: TargetShape) -> float:
+    """Seconds of one engine start."""
+    return _SECONDS_TO_START + target.weight_gb / _LOAD_GB_S
 
 
 def _peak(node: PlanNode, share: float) -> float:
@@ -242,7 +250,7 @@ def _regenerate(node: PlanNode, target: TargetShape, work: Workload) -> StageCos
     seconds = answer / node.answer_tok_s
     formula = f"{answer:.3g} answer tokens / {node.answer_tok_s:g} tok/s ({node.answer_source})"
     text_gb = work.tokens * _TEXT_BYTES_PER_TOKEN / 1e9
-    return _cost(node, seconds, text_gb, target.weight_gb / node.gpus, formula, starts=1)
+    return _cost(node, seconds, text_gb, target.weight_gb / node.gpus, formula, start_s=_start_s(target))
 
 
 def _extract(node: PlanNode, target: TargetShape, work: Workload, states_gb: float, mode: Mode) -> StageCost:
@@ -254,7 +262,7 @@ def _extract(node: PlanNode, target: TargetShape, work: Workload, states_gb: flo
     )
     seconds = flops / _peak(node, node.prefill_mfu) + work.samples * _SECONDS_PER_ROW * passes
     kept = states_gb if mode == "offline" else 0.0
-    return _cost(node, seconds, kept, target.weight_gb / node.gpus, formula, starts=1)
+    return _cost(node, seconds, kept, target.weight_gb / node.gpus, formula, start_s=_start_s(target))
 
 
 def _fit(node: PlanNode, target: TargetShape, head: HeadShape, work: Workload) -> StageCost:
@@ -276,7 +284,9 @@ def _fit(node: PlanNode, target: TargetShape, head: HeadShape, work: Workload) -
 def _evaluate(node: PlanNode, target: TargetShape, work: Workload) -> StageCost:
     answer = work.check_samples * work.seq_len * work.answer_share
     formula = f"{answer:.3g} tokens / {node.answer_tok_s:g} tok/s + two engine starts"
-    return _cost(node, answer / node.answer_tok_s, 0.0, target.weight_gb / node.gpus, formula, starts=2)
+    return _cost(
+        node, answer / node.answer_tok_s, 0.0, target.weight_gb / node.gpus, formula, start_s=2 * _start_s(target)
+    )
 
 
 def verdict(here: Plan, others: list[Plan]) -> str:

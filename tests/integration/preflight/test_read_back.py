@@ -96,6 +96,7 @@ def engine(stack: Stack, model: Path, head: Path, log: Path) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_engine_chooses_what_preflight_expected(smollm2_dir: Path, tmp_path: Path) -> None:
     stack, head = stack_with_head(), random_head(tmp_path / "head")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outrider.runtime.base import Progress
     from outrider.runtime.running import LocalRunning
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAME = "smollm2-cpu/baseline"
 QUESTION = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}

@@ -21,6 +21,8 @@ from outrider.train.tensors import read_header
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.train
+
 HIDDEN = 64
 VOCAB = 400
 

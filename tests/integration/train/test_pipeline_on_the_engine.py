@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outrider.train.manifest import Manifest
     from outrider.train.session import Session
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,25 @@ def test_the_exported_head_is_whole_and_names_its_layers(session: Session, train
     assert config["eagle_aux_hidden_state_layer_ids"] == [1, 2, 3]
     assert config["transformer_layer_config"]["max_position_embeddings"] == 512
     assert not [name for name in read_header(head / "model.safetensors") if "embed" in name or "verifier" in name]
+
+
+def test_the_exported_head_is_judged_like_the_checkpoint_it_came_from(
+    session: Session, report: dict[str, Any], tmp_path: Path
+) -> None:
+    """It has no embedding of its own, and a gap filled with random numbers would not be noticed otherwise."""
+    job = session.job(
+        tmp_path / "log",
+        "evaluate",
+        "--checkpoint", session.stage_dir("export") / "head",
+        "--data", session.stage_dir("prepare") / "check",
+        "--hidden-states", session.stage_dir("extract") / "check",
+        "--target", session.target_name,
+        "--answer-tokens", report["max_tokens"],
+        "--out", tmp_path / "offline.json",
+    )  # fmt: skip
+    require_success("exported", [job], run_all([job], session.job_env()))
+    again = json.loads((tmp_path / "offline.json").read_text(encoding="utf-8"))
+    assert again["conditional"] == pytest.approx(report["offline"]["conditional"], abs=0.01)
 
 
 def test_the_card_reports_acceptance_by_category_and_position(session: Session, trained: dict[str, Manifest]) -> None:

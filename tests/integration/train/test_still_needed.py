@@ -14,6 +14,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_c
 from outrider.patches.ledger import default_directory, load_ledger
 from outrider.patches.state import State, check
 
+pytestmark = pytest.mark.train
+
 SCRIPT = Path(__file__).with_name("upstream_faults.py")
 FAULTS = {
     "speculators-converter-fields": ("converter drops nested layers", "converter falls to 4096"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.train
+
 
 @contextmanager
 def _tokenize_server(tokens: list[int]) -> Iterator[str]:

@@ -55,8 +55,11 @@ def test_training_is_a_go_where_a_better_drafter_would_turn_losses() -> None:
 def test_the_train_gate_carries_its_cost() -> None:
     cost = training_cost(flagship())
     assert cost is not None
-    assert "600k samples" in cost.sentence
+    assert "recipe" in cost.sentence
     assert "GPU-hours" in cost.sentence
+    unplanned = training_cost(flagship().model_copy(update={"training": None}))
+    assert unplanned is not None
+    assert "600k samples" in unplanned.sentence
     small = training_cost(find_stack("smollm2-cpu"))
     assert small is not None
     assert small.gpu_hours < cost.gpu_hours / 5

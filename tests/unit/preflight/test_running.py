@@ -102,13 +102,9 @@ def test_backend_that_the_stack_asks_for(directories: tuple[Path, Path]) -> None
     assert codes(check(directories, running, flags=flags).findings) == {"RUN005"}
 
 
-def test_drafters_layers_are_compared_once_the_adapter_reads_them(directories: tuple[Path, Path]) -> None:
-    class WithLayers(StartupFacts):
-        aux_layers = (2, 3, 4)
-
-    said = WithLayers(version="0.33.0", attention_backend="FLASH_ATTN", graph_mode="FULL", kv_tokens=None)
-    report = check(directories, Running("u", MODELS, SPECULATING, said))
-    assert codes(report.findings) == {"RUN008"}
+def test_layers_that_the_engine_reads_are_compared_with_the_config(directories: tuple[Path, Path]) -> None:
+    said = facts(aux_layers=(2, 3, 4))
+    assert codes(check(directories, Running("u", MODELS, SPECULATING, said)).findings) == {"RUN008"}
 
 
 def test_what_the_log_does_not_say_is_a_note(directories: tuple[Path, Path]) -> None:

@@ -43,7 +43,7 @@ def own(runtime: LocalRuntime) -> Iterator[Callable[[str, Launch], subprocess.Po
     yield begin
     for owner in owners:
         owner.kill()
-        owner.communicate()
+        owner.communicate(timeout=60)  # longer than that, something still holds its pipes
 
 
 def record_of(runtime: LocalRuntime) -> Record:

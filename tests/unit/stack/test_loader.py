@@ -62,7 +62,7 @@ def test_wrong_value_names_its_line_and_what_was_given(old: str, new: str, field
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    text = TEXT.replace("k: 3", "k: x").replace("build: cpu", "build: tpu")
+    text = TEXT.replace("k: 3", "k: x", 1).replace("build: cpu", "build: tpu")
     with pytest.raises(StackError, match="2 mistakes"):
         stack_from_text(text)
 

@@ -99,6 +99,14 @@ def test_a_changed_target_redoes_everything(work: Work, session: Session) -> Non
     assert len(work.done) == 12
 
 
+def test_a_changed_corpus_redoes_everything(work: Work, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(session)
+    work.done.clear()
+    monkeypatch.setattr(pipeline, "corpus_digest", lambda: "another")
+    _run(session)
+    assert len(work.done) == 12
+
+
 def test_until_stops_there(work: Work, session: Session) -> None:
     assert _run(session, until="regenerate") == ["prompts", "regenerate"]
     assert not session.stage_dir("fit").exists()

@@ -96,7 +96,7 @@ def _chosen(case: Case, facts: StartupFacts, memory: MemoryFigures | None) -> It
         apart = abs(facts.kv_tokens - memory.kv_tokens)
         if apart > _TOLERANCE * memory.kv_tokens:
             yield found("RUN007", _LOG, f"{facts.kv_tokens:,} tokens, estimated {memory.kv_tokens:,}")
-    layers, stated = _logged_layers(facts), case.view.aux_layers(case.runner) if case.view else ()
+    layers, stated = facts.aux_layers, case.view.aux_layers(case.runner) if case.view else ()
     if layers is not None and stated and layers != stated:
         yield found("RUN008", _LOG, f"{list(layers)}, the config states {list(stated)}")
     unknown = {
@@ -119,12 +119,6 @@ def _execution(case: Case, facts: StartupFacts) -> Iterable[Finding]:
         yield found("RUN006", _LOG, "eager")
     if facts.model_runner is not None and facts.model_runner != case.runner:
         yield found("RUN010", _LOG, f"{facts.model_runner}, expected {case.runner}")
-
-
-def _logged_layers(facts: StartupFacts) -> tuple[int, ...] | None:
-    """Auxiliary layers from the log; None until the engine's adapter reads them (`StartupFacts.aux_layers`)."""
-    layers = getattr(facts, "aux_layers", None)
-    return tuple(layers) if layers is not None else None
 
 
 def _expected_backend(case: Case) -> str | None:

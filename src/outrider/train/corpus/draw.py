@@ -69,6 +69,17 @@ def families(split: Split) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
+def corpus_digest() -> str:
+    """Sixteen hex digits over everything that decides which prompts are drawn: families, materials, this module."""
+    package = resources.files("outrider.train.corpus")
+    sha = hashlib.sha256()
+    sources = [package.joinpath("draw.py"), package.joinpath("materials.py")]
+    for entry in [*sources, *sorted(package.joinpath("families").iterdir(), key=lambda e: e.name)]:
+        if entry.name.endswith((".py", ".yaml")):
+            sha.update(entry.name.encode() + b"\0" + entry.read_bytes())
+    return sha.hexdigest()[:16]
+
+
 def _fill(template: str, family: Mapping[str, Any], rng: random.Random) -> str:
     def value(match: re.Match[str]) -> str:
         slot = match.group(1)
