@@ -15,16 +15,21 @@ from rich.table import Table
 from outrider import __version__
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
+from outrider.decide.commands import decide_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
 from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
 from outrider.patches.commands import patches_apply, patches_check
+from outrider.predict.commands import predict_run, predict_validate
+from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
+from outrider.profile.commands import profile_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.stack.loader import find_stack, list_stacks, load_stack
 from outrider.train.commands import train_plan, train_run
+from outrider.tune.commands import tune_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -146,11 +151,20 @@ app.command("verify-client")(verify_client_command)
 app.command("campaign")(campaign_command)
 app.command("report")(report_command)
 app.command("parity")(parity_command)
+app.command("decide")(decide_command)
+app.command("profile")(profile_command)
+app.command("shape")(shape_command)
+app.command("tune")(tune_command)
 
 _train = typer.Typer(no_args_is_help=True, help="Train a drafter: what it costs beforehand, then stage by stage.")
 _train.command("plan")(train_plan)
 _train.command("run")(train_run)
 app.add_typer(_train, name="train")
+
+_predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured, and say how wrong that is.")
+_predict.command("run")(predict_run)
+_predict.command("validate")(predict_validate)
+app.add_typer(_predict, name="predict")
 
 _patches = typer.Typer(no_args_is_help=True, help="Changes to pinned dependencies, each with a guard.")
 _patches.command("check")(patches_check)

@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
+from outrider.campaign.step_cost import step_cost_stack
 from outrider.campaign.store import RunStore
 from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
-from outrider.errors import CampaignError
+from outrider.decide.adaptive import chooser
+from outrider.errors import CampaignError, OutriderError
+from outrider.predict.observations import read_observations
 from outrider.report import write_report
+from outrider.report.outlook import Outlook, outlook_of
 from outrider.runtime.local import LocalRuntime
 from outrider.runtime.signals import unwinding_on_signals
 from outrider.stack import Stack, find_stack
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
     from outrider.campaign.compare import Point
 
+_STEP_COST_KS = (1, 3, 5, 7)
 _LARGE_CHANGE = 0.10
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -47,6 +53,14 @@ def campaign_command(
     requests: Annotated[int | None, typer.Option(min=2, help="Measured requests a cell at one user.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=2, help="Output limit of each request.")] = None,
     seed: Annotated[int, typer.Option(help="Of all prompt orders.")] = 0,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Measure only cells that the decision still hangs on.")
+    ] = False,
+    share: Annotated[float, typer.Option(min=0.05, max=1.0, help="Of the grid, at most, with --adaptive.")] = 0.4,
+    step_cost: Annotated[
+        bool, typer.Option("--step-cost", help="Measure step cost by k under synthetic acceptance (GPU engines).")
+    ] = False,
+    ks: Annotated[list[int] | None, typer.Option("--k", min=1, help="With --step-cost; may be repeated.")] = None,
     precision: Annotated[
         float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
     ] = None,
@@ -56,7 +70,7 @@ def campaign_command(
     ] = None,
 ) -> None:
     """Serve each variant, load it, measure it, and report. Resumes a run of the same name."""
-    chosen = find_stack(stack)
+    chosen = step_cost_stack(find_stack(stack), ks or _STEP_COST_KS) if step_cost else find_stack(stack)
     plan = CampaignPlan.for_stack(
         chosen,
         variants=variants or (),
@@ -73,9 +87,14 @@ def campaign_command(
         _print_plan(plan, console, json_to)
         return
     store = RunStore(_run_directory(run or f"{chosen.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}", must_exist=False))
+    if step_cost:
+        # Its cells carry this stack's hash, so it is kept beside them.
+        kept = yaml.safe_dump(chosen.model_dump(mode="json", by_alias=True), sort_keys=False)
+        (store.directory / f"{chosen.name}.yaml").write_text(kept, encoding="utf-8")
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
-        outcome = run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view)
+        picked = chooser(chosen, plan, share=share) if adaptive else None
+        outcome = run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked)
     if outcome.skipped:
         console.print(f"{outcome.skipped} repeats were not needed: their places are known to {precision:.1%}")
     raise typer.Exit(_conclude(chosen, store, console, json_to))
@@ -117,8 +136,16 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     shaky = moved is not None and unsteady(moved)
     if moved:
         console.print(f"[{'yellow' if shaky else 'dim'}]{moved.summary}[/]")
+    outlook, no_outlook = _outlook(stack, store, points)
     page = write_report(
-        store.directory / "report.html", stack=stack, cells=cells, points=points, drift=moved, unsteady=shaky
+        store.directory / "report.html",
+        stack=stack,
+        cells=cells,
+        points=points,
+        drift=moved,
+        unsteady=shaky,
+        outlook=outlook,
+        no_outlook=no_outlook,
     )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:
@@ -127,6 +154,15 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     for cell in failed:
         console.print(f"[bold red]{cell.cell_id} failed[/]: {cell.error}", soft_wrap=True)
     return 1 if failed else 3 if _in_doubt(points) or shaky else 0
+
+
+def _outlook(stack: Stack, store: RunStore, points: list[Point]) -> tuple[Outlook | None, str]:
+    """Decision surface and predictions, or why there are none: a report without them is still a report."""
+    paired = {(p.workload, p.variant, p.concurrency): p.speedup for p in points if p.speedup and p.usable}
+    try:
+        return outlook_of(stack, read_observations(store.cells_file, stack), paired), ""
+    except OutriderError as error:
+        return None, str(error)
 
 
 def drift_of(cells: list[Cell]) -> DriftReport | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,10 +68,22 @@ class CampaignOutcome:
     skipped: int = 0
 
 
+Chooser = Callable[[Sequence[Cell]], list[CellKey]]
+
+
 def run_campaign(
-    stack: Stack, plan: CampaignPlan, store: RunStore, runtime: Runtime, watcher: Watcher
+    stack: Stack,
+    plan: CampaignPlan,
+    store: RunStore,
+    runtime: Runtime,
+    watcher: Watcher,
+    *,
+    chooser: Chooser | None = None,
 ) -> CampaignOutcome:
     """Measure what is left of a plan.
+
+    With a `chooser` only the cells that it asks for are measured: it sees the cells so far, and ends the campaign by
+    asking for none.
 
     Cells that an earlier call finished are not measured again; failed ones are. An engine that dies fails
     its cell and is started once more; the campaign goes on with the other cells either way.
@@ -79,27 +92,45 @@ def run_campaign(
         CampaignError: the store holds another plan's results, or the disk refused a result.
     """
     _keep_plan(plan, store)
-    done = store.done()
-    left = [key for key in plan.cells() if key not in done]
-    watcher.begins(left, len(plan.cells()) - len(left))
+    done = store.done() & set(plan.cells())
+    left = _asked(plan, store, chooser, done)
+    watcher.begins(left, len(done))
     measured: list[Cell] = []
     failed: list[Cell] = []
-    skipped = 0
+    unneeded: set[CellKey] = set()
     try:
         if left:
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
                 runner = _Runner(stack, plan, store, engines, watcher)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
-                for key in left:
-                    if plan.precision and key.repeat and settled(key, store.points(), plan.variants, plan.precision):
-                        skipped += 1
-                        continue
-                    cell = runner.measure(key, unstarted.get(key.variant))
-                    (failed if cell.status == "failed" else measured).append(cell)
+                while left:
+                    for key in left:
+                        if (
+                            plan.precision
+                            and key.repeat
+                            and settled(key, store.points(), plan.variants, plan.precision)
+                        ):
+                            unneeded.add(key)
+                            continue
+                        cell = runner.measure(key, unstarted.get(key.variant))
+                        (failed if cell.status == "failed" else measured).append(cell)
+                    tried = done | unneeded | {cell.key for cell in (*measured, *failed)}
+                    left = _asked(plan, store, chooser, tried) if chooser else []
+                    if left:
+                        watcher.begins(left, len(tried))
     finally:
         _keep_logs(stack, runtime, store)
         store.merge_requests()
-    return CampaignOutcome(tuple(measured), tuple(failed), len(plan.cells()) - len(left), skipped)
+    return CampaignOutcome(tuple(measured), tuple(failed), len(done), len(unneeded))
+
+
+def _asked(plan: CampaignPlan, store: RunStore, chooser: Chooser | None, tried: set[CellKey]) -> list[CellKey]:
+    """Cells to measure now; those that failed in an earlier call come again."""
+    if chooser is None:
+        return [key for key in plan.cells() if key not in tried]
+    cells = store.cells()
+    again = [cell.key for cell in cells if cell.status == "failed" and cell.key not in tried]
+    return again or [key for key in chooser(cells) if key not in tried]
 
 
 class _Runner:

@@ -67,9 +67,11 @@ class CampaignView:
     def begins(self, keys: list[CellKey], done: int) -> None:
         """Show how much there is to do."""
         self._left = list(keys)
-        if done:
+        if done and self._total is None:
             self._console.print(f"{done} cells were measured before and are kept; {len(keys)} are left")
-        if keys:
+        if keys and self._total is not None:
+            self._bars.update(self._total, total=len(keys) + done)
+        elif keys:
             self._total = self._bars.add_task("[bold]campaign", total=len(keys) + done, completed=done, note="")
 
     def engine_starts(self, variant: str, progress: StartProgress) -> None:

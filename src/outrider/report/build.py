@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -10,7 +11,8 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from outrider.decide import choose
-from outrider.report import figures
+from outrider.predict.factors import priors
+from outrider.report import figures, outlook_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
     from outrider.campaign.compare import Point
     from outrider.campaign.stats import DriftReport
+    from outrider.report.outlook import Outlook
     from outrider.stack import Stack
 
 _CHARTS = (
@@ -28,6 +31,19 @@ _CHARTS = (
     ("tpot", "Time per output token", "Mean over requests; what one user sees between tokens."),
     ("throughput", "Throughput", "Output tokens per second of all users together."),
     ("acceptance", "Acceptance by draft position", "Accepted drafts at each position / drafting events."),
+)
+_OUTLOOK_CHARTS = (
+    ("map", "Decision map", ""),
+    (
+        "checked",
+        "Predicted beside measured",
+        "Each place was predicted by a model fitted without it; bars are its 95 % interval.",
+    ),
+    (
+        "break-even",
+        "Break-even",
+        "Tokens a step at which speculation equals plain decoding (lines; open marks: predicted), and those it gets.",
+    ),
 )
 
 
@@ -39,6 +55,9 @@ def write_report(
     points: Sequence[Point],
     drift: DriftReport | None,
     unsteady: bool = False,
+    outlook: Outlook | None = None,
+    no_outlook: str = "",
+    title: str = "",
 ) -> Path:
     """Write the page, atomically; it needs no network to be read.
 
@@ -49,17 +68,25 @@ def write_report(
         points: `campaign.compare.compare` of them.
         drift: how much baseline itself moved, None if it was measured once only.
         unsteady: it moved so much that readers are warned.
+        outlook: decision surface and predictions; None leaves them out.
+        no_outlook: why there is none.
+        title: what to call the cells where no run stands behind them.
     """
     page = _template().render(
         stack=stack,
-        run=cells[0].run if cells else file.parent.name,
+        run=cells[0].run if cells else title or file.parent.name,
         began=min((c.started_at for c in cells), default=""),
         ended=max((c.started_at for c in cells), default=""),
         wall_min=sum(c.wall_s for c in cells) / 60,
         choices=choose(points),
         points=points,
-        palette=figures.colours(list(dict.fromkeys(p.variant for p in points))),
+        palette=figures.colours(_variants(points, outlook)),
         charts=_charts(points),
+        outlook=outlook,
+        no_outlook=no_outlook,
+        outlook_charts=_outlook_charts(outlook, figures.colours(_variants(points, outlook))) if outlook else [],
+        priors=priors(outlook.session.fit.machine) if outlook else {},
+        factors=asdict(outlook.session.fit.factors) if outlook else {},
         drift=drift,
         unsteady=unsteady,
         failed=[c for c in cells if c.status == "failed"],
@@ -97,6 +124,25 @@ def _charts(points: Sequence[Point]) -> list[dict[str, Any]]:
     return [
         {"id": name, "title": title, "caption": caption, "json": _script_json(figure)}
         for name, title, caption in _CHARTS
+        if (figure := drawn[name]) is not None
+    ]
+
+
+def _variants(points: Sequence[Point], outlook: Outlook | None) -> list[str]:
+    predicted = [option.variant for _, option in outlook.options] if outlook else []
+    checked = [pair.speculative.variant for pair, _ in outlook.checked] if outlook else []
+    return list(dict.fromkeys([*(p.variant for p in points), *predicted, *checked]))
+
+
+def _outlook_charts(outlook: Outlook, palette: dict[str, str]) -> list[dict[str, Any]]:
+    drawn = {
+        "map": outlook_figures.decision_map(outlook.rows, palette),
+        "checked": outlook_figures.predicted_and_measured(outlook, palette),
+        "break-even": outlook_figures.break_even(outlook, palette),
+    }
+    return [
+        {"id": name, "title": title, "caption": caption, "json": _script_json(figure)}
+        for name, title, caption in _OUTLOOK_CHARTS
         if (figure := drawn[name]) is not None
     ]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, legible with colour-vision deficiencies; grey is the reference.
 _BASELINE = "#7a828c"
 _PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d1f")
-_INK, _GRID, _FONT = "#1f2933", "#e4e7eb", "system-ui, -apple-system, 'Segoe UI', sans-serif"
+INK, GRID, FONT = "#1f2933", "#e4e7eb", "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
 def colours(variants: Sequence[str]) -> dict[str, str]:
@@ -33,7 +33,7 @@ def speedup(points: Sequence[Point], palette: dict[str, str]) -> go.Figure:
             own = [p for p in points if p.workload == workload and p.variant == variant and p.speedup]
             if own:
                 _add(figure, index, variant, palette, own, [p.speedup for p in own], "%{y:.2f}x")
-        figure.add_hline(y=1, line={"color": _INK, "width": 1, "dash": "dot"}, row=1, col=index)
+        figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"}, row=1, col=index)
     return figure
 
 
@@ -155,13 +155,13 @@ def _panels(points: Sequence[Point], y_title: str, *, x_title: str = "concurrent
     figure.update_layout(
         height=360,
         margin={"l": 62, "r": 16, "t": 36, "b": 84},
-        font={"family": _FONT, "size": 13, "color": _INK},
+        font={"family": FONT, "size": 13, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "y": -0.24, "x": 0},
     )
-    figure.update_xaxes(type="category", title_text=x_title, gridcolor=_GRID, linecolor=_GRID)
-    figure.update_yaxes(gridcolor=_GRID, zerolinecolor=_GRID)
+    figure.update_xaxes(type="category", title_text=x_title, gridcolor=GRID, linecolor=GRID)
+    figure.update_yaxes(gridcolor=GRID, zerolinecolor=GRID)
     figure.update_yaxes(title_text=y_title, col=1)
     return figure
 

@@ -1,0 +1,84 @@
+"""Step time, part by part, of many places at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from outrider.predict.allreduce import step_collectives_s
+from outrider.predict.attention import attention_s
+from outrider.predict.draft import draft_s
+from outrider.predict.experts import expert_bytes_read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outrider.campaign.resampling import Floats
+    from outrider.predict.factors import Factors
+    from outrider.predict.traffic import Machine
+
+PARTS = ("launch", "attention", "dense", "experts", "allreduce", "draft")
+# Passes over FP32 logits of the vocabulary while a token is chosen: cast, softmax, compare, write back.
+_LOGIT_PASSES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where step times are wanted; every field has the shape (n,).
+
+    Attributes:
+        batch: sequences B that decode together.
+        context: tokens L in each one's cache.
+        k: speculative tokens; 0 is plain decoding.
+        context_ranks: decode context parallelism.
+        draft_bytes: weights that one drafting pass reads on one GPU; 0 where k is 0 or proposals are looked up.
+    """
+
+    batch: Floats
+    context: Floats
+    k: Floats
+    context_ranks: Floats
+    draft_bytes: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, float, float, float, float]]) -> Places:
+        """From rows of (batch, context, k, context_ranks, draft_bytes)."""
+        table = np.asarray(rows, dtype=float).reshape(-1, 5)
+        return cls(*table.T)
+
+    @property
+    def tokens(self) -> Floats:
+        """T = B(k+1): tokens that pass through the target in one step."""
+        return self.batch * (self.k + 1)
+
+    def __len__(self) -> int:
+        return int(self.batch.size)
+
+
+def step_parts(machine: Machine, at: Places, factors: Factors) -> dict[str, Floats]:
+    """Seconds of each part of a step, shape (n,): t_launch + t_attention + t_dense + t_experts + t_allreduce + t_draft.
+
+    Reading weights and computing with them are added, not overlapped: with few rows an expert, each tile waits for
+    its weights. `dense` holds projections, shared experts, output head and sampling.
+    """
+    tokens = at.tokens
+    stream, experts = machine.bandwidth * factors.stream, machine.bandwidth * factors.expert_stream
+    compute = machine.peak_flops * factors.compute
+    logits = _LOGIT_PASSES * 4.0 * tokens * machine.vocabulary
+    return {
+        "launch": np.full_like(tokens, (machine.step_s + machine.layers * machine.layer_s) * factors.launch),
+        "attention": attention_s(machine, at, factors.kv_stream, factors.saturation),
+        "dense": (machine.dense_bytes + logits) / stream + tokens * machine.dense_flops / compute,
+        "experts": expert_bytes_read(machine, tokens, factors.overlap, factors.skew) / experts
+        + tokens * machine.routed_flops / compute,
+        "allreduce": step_collectives_s(machine, tokens, at.context_ranks, factors.hop, factors.link),
+        "draft": draft_s(machine, at, factors),
+    }
+
+
+def step_s(machine: Machine, at: Places, factors: Factors) -> Floats:
+    """Seconds of one step, shape (n,)."""
+    result: Floats = np.sum(list(step_parts(machine, at, factors).values()), axis=0)
+    return result

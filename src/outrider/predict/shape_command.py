@@ -1,0 +1,43 @@
+"""`outrider shape`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from outrider.predict.commands import ConfigOption, read_config
+from outrider.predict.errors import PredictError
+from outrider.predict.shape_cut import cut_config, cut_stack, write_shape
+from outrider.preflight.shapes import reference
+from outrider.stack import find_stack
+
+
+def shape_command(
+    stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")],
+    layers: Annotated[int, typer.Option(min=1, help="Decoder layers to keep.")],
+    directory: Annotated[Path, typer.Option("--to", help="Where to; OUTRIDER_MODELS points here afterwards.")],
+    accelerator: Annotated[str, typer.Option(help="GPU that it will run on.")] = "H200",
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs, all used for tensor parallelism.")] = 1,
+    vram_gib: Annotated[float, typer.Option(help="Memory of one GPU.")] = 139.8,
+    config: ConfigOption = None,
+) -> None:
+    """Write a target's shape cut to some layers, as configs and a stack: dummy weights show what a step costs."""
+    chosen = find_stack(stack)
+    given = read_config(config)
+    if given is None:
+        known = reference(chosen.target.model)
+        given = json.loads(json.dumps(known.config)) if known else None
+    if given is None:
+        raise PredictError(
+            f"the shape of {chosen.target.model} is not known", next_step="give its config.json with --config"
+        )
+    cut = cut_config(given, layers)
+    text = cut_stack(chosen, cut, accelerator=accelerator, gpus=gpus, vram_gib=vram_gib)
+    console = Console(highlight=False)
+    for file in write_shape(directory, chosen, cut, text):
+        console.print(str(file), soft_wrap=True)
+    console.print(f"serve it: OUTRIDER_MODELS={directory} outrider campaign {file} --step-cost", soft_wrap=True)

@@ -1,0 +1,158 @@
+"""A target's shape cut to a few layers, as configs only: what a step costs can be measured without its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from outrider.predict.errors import PredictError
+from outrider.preflight.facts.shape import ShapeError, shape_of, text_part
+from outrider.preflight.memory import tensors_from_shape
+from outrider.stack import stack_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from outrider.preflight.facts.shape import Shape
+    from outrider.stack import Stack
+
+# Text parts that stand for themselves under this class, so that no remote code and no vision tower is needed.
+_PLAIN_CLASSES = {
+    "kimi_k2": ("DeepseekV3ForCausalLM", "deepseek_v3"),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "deepseek_v3"),
+}
+_DRAFT_VOCABULARY = 32_000
+
+
+def cut_config(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    """The text part of a config with so many layers, under a class that needs no remote code.
+
+    Args:
+        config: the target's `config.json`.
+        layers: decoder layers to keep, the dense ones at the beginning among them.
+
+    Raises:
+        PredictError: more layers than there are, or so few that no layer with experts is left.
+    """
+    try:
+        shape = shape_of(config)
+    except ShapeError as error:
+        raise PredictError("the target's config is not usable", evidence=str(error)) from error
+    least = shape.experts.dense_layers + 1 if shape.experts else 1
+    if not least <= layers <= shape.layers:
+        raise PredictError(
+            f"{layers} layers cannot be cut from this target",
+            evidence=f"it has {shape.layers}, of which {least - 1} come before the first that counts",
+            next_step=f"ask for {least} to {shape.layers}",
+        )
+    text = dict(text_part(config))
+    kind = str(text.get("model_type", ""))
+    if kind in _PLAIN_CLASSES:
+        architecture, model_type = _PLAIN_CLASSES[kind]
+        text |= {"architectures": [architecture], "model_type": model_type}
+    else:
+        text.setdefault("architectures", config.get("architectures"))
+    if shape.quantization and "quantization_config" not in text:
+        text["quantization_config"] = dict(shape.quantization)
+    text.pop("auto_map", None)
+    return text | {"num_hidden_layers": layers}
+
+
+def drafter_config(shape: Shape) -> dict[str, Any]:
+    """An EAGLE-3 head of one layer for a target of that shape; its weights are dummies as well."""
+    heads = max(shape.hidden // 128, 1)
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(heads // 8, 1),
+        "head_dim": 128,
+        "num_hidden_layers": 1,
+        "vocab_size": shape.vocabulary,
+        "draft_vocab_size": min(_DRAFT_VOCABULARY, shape.vocabulary),
+        "max_position_embeddings": 4096,
+        "eagle_aux_hidden_state_layer_ids": [2, shape.layers // 2, max(shape.layers - 3, 1)],
+        "tie_word_embeddings": False,
+    }
+
+
+def cut_stack(stack: Stack, cut: Mapping[str, Any], *, accelerator: str, gpus: int, vram_gib: float) -> str:
+    """A stack that serves the cut shape with dummy weights and synthetic acceptance, as YAML.
+
+    Args:
+        stack: whose target was cut.
+        cut: its config.
+        accelerator: where it will run.
+        gpus: GPUs of that machine, all used for tensor parallelism.
+        vram_gib: of one of them.
+    """
+    shape = shape_of(cut)
+    name, model = f"{stack.name}-shape{shape.layers}"[:48], _repository(stack, shape.layers)
+    nbytes = sum(size for _, size in tensors_from_shape(shape))
+    draft_gb = 2.0 * (10 * shape.hidden**2 + 3 * shape.hidden * shape.intermediate) / 1e9
+    spec = {
+        "method": "eagle3",
+        "k": 3,
+        "drafter": {"model": f"{model}-eagle3", "weight_gb": round(draft_gb, 2)},
+        "options": {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.4},
+    }
+    data = {
+        "schema": 1,
+        "name": name,
+        "title": f"{shape.layers} layers of {stack.target.model}, dummy weights",
+        "allow_lossy": True,
+        "target": {
+            "model": model,
+            "served_name": f"{stack.target.served_name}-shape{shape.layers}",
+            "license": stack.target.license,
+            "max_model_len": min(stack.target.max_model_len, 4096),
+            "weight_gb": round(nbytes / 1e9, 1),
+        },
+        "engine": {
+            "version": stack.engine.version,
+            "build": "cuda",
+            "flags": {"load-format": "dummy", "skip-tokenizer-init": True},
+        },
+        "node": {
+            "description": f"{gpus}x {accelerator}", "accelerator": accelerator, "gpus": gpus, "vram_gib": vram_gib,
+            "interconnect": stack.node.interconnect if gpus > 1 else "none",
+        },
+        "parallel": {"tensor": gpus},
+        "memory": {"gpu_utilization": 0.9, "max_num_seqs": 128},
+        "variants": {"baseline": {"description": "plain decoding"}, "static3": {"speculation": spec}},
+        "campaign": {"variants": ["baseline", "static3"], "concurrency": [1, 4, 16, 64, 128]},
+    }  # fmt: skip
+    text = yaml.safe_dump(data, sort_keys=False, width=110)
+    stack_from_text(text, f"{name}.yaml")
+    return text
+
+
+def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str) -> list[Path]:
+    """Write the configs below a directory that `OUTRIDER_MODELS` may point to, and the stack beside them."""
+    shape = shape_of(cut)
+    model = _repository(stack, shape.layers)
+    files = {
+        f"{model}/config.json": json.dumps(dict(cut), indent=1),
+        f"{model}-eagle3/config.json": json.dumps(drafter_config(shape), indent=1),
+        f"{yaml.safe_load(text)['name']}.yaml": text,
+    }
+    written = []
+    for name, content in files.items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scratch = file.with_suffix(f".{os.getpid()}.tmp")
+        scratch.write_text(content.rstrip("\n") + "\n", encoding="utf-8")
+        scratch.replace(file)
+        written.append(file)
+    return written
+
+
+def _repository(stack: Stack, layers: int) -> str:
+    return f"outrider/{stack.target.served_name}-shape-{layers}"

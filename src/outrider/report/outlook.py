@@ -1,0 +1,185 @@
+"""What a report says beyond its cells: the decision surface, the model's errors, what is emitted, what to do next."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from outrider.decide.decision import Decision, Question, contexts_of, decide
+from outrider.decide.next_cell import NextCell, worth_measuring
+from outrider.decide.slo import Slo
+from outrider.decide.training_cost import training_cost
+from outrider.predict.session import Session, open_session
+from outrider.predict.validate import Pair, cross_validate, pairs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outrider.decide.options import Option, Paired
+    from outrider.decide.places import PlaceChoice
+    from outrider.predict.observations import Observation
+    from outrider.predict.surface import Prediction
+    from outrider.stack import Stack
+
+# Enough for a report's intervals; the command line draws more.
+_DRAWS, _FOLD_DRAWS = 40, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the decision map: choices under one workload, context band and context parallelism."""
+
+    label: str
+    workload: str
+    context_ranks: int
+    choices: tuple[PlaceChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question of the node's owner, answered in a sentence, with where the answer comes from."""
+
+    question: str
+    answer: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Everything below the cells.
+
+    Attributes:
+        session: the fitted model.
+        decisions: one a workload and context parallelism.
+        rows: of the decision map.
+        checked: each measured pair with what a model says that was fitted without it.
+        next_cells: what to measure next.
+        answers: the owner's questions.
+    """
+
+    session: Session
+    decisions: tuple[Decision, ...]
+    rows: tuple[Row, ...]
+    checked: tuple[tuple[Pair, Prediction], ...]
+    next_cells: tuple[NextCell, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def options(self) -> list[tuple[str, Option]]:
+        """Every option with its row's label."""
+        return [(row.label, option) for row in self.rows for choice in row.choices for option in choice.options]
+
+    def schedules(self) -> dict[str, list[str]]:
+        """Emitted schedules as the engine's own JSON, each with the places that it is for and what it gives there."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for decision, row in zip(self.decisions, _first_rows(self.rows), strict=True):
+            for e in decision.emitted:
+                bands = [list(band) for band in e.schedule.bands]
+                gain = f"{e.schedule.gain:.2f}x, best single k={e.schedule.static_k} {e.schedule.static_gain:.2f}x"
+                worth = "" if e.schedule.worthwhile else "; a single k does as well"
+                found[json.dumps({"num_speculative_tokens_per_batch_size": bands})].append(
+                    f"{_place(row)}{e.name}, {e.band.name} tokens, drafter of {e.source}: {gain}{worth}"
+                )
+        return dict(found)
+
+
+def outlook_of(stack: Stack, cells: Sequence[Observation], paired: Paired | None = None) -> Outlook:
+    """Fit, decide and check.
+
+    Args:
+        stack: what was measured.
+        cells: its cells.
+        paired: speedups over paired prompts, where requests were kept.
+
+    Raises:
+        OutriderError: the stack's target or accelerator is not known, or nothing can be decided.
+    """
+    session = open_session(stack, cells, draws=_DRAWS)
+    cost = training_cost(stack)
+    loads = tuple(sorted({cell.batch for cell in cells}))
+    decisions: list[Decision] = []
+    rows: list[Row] = []
+    groups = dict.fromkeys((cell.workload, cell.context_ranks) for cell in cells)
+    for workload, ranks in groups:
+        own = [c for c in cells if (c.workload, c.context_ranks) == (workload, ranks)]
+        # The variants' own k: what nobody measured is proposed as a cell to measure, not as a choice.
+        ks = tuple(sorted({c.k for c in own if c.k and not c.dynamic}))
+        question = Question(Slo(), contexts_of(own, stack.target.max_model_len), loads, workload, ks, ranks)
+        decision = decide(session, cells, question, cost, paired)
+        decisions.append(decision)
+        several = len({r for _, r in groups}) > 1
+        for band in decision.bands:
+            choices = tuple(c for c in decision.choices if c.band == band)
+            name = " · ".join(filter(None, [workload, f"dcp {ranks}" if several else "", f"{band.name} tokens"]))
+            if choices:
+                rows.append(Row(name, workload, ranks, choices))
+    checked = (
+        cross_validate(cells, lambda kept: open_session(stack, kept, draws=_FOLD_DRAWS))
+        if len(pairs_of(cells)) > 3
+        else []
+    )
+    next_cells = tuple(
+        replace(cell, why=f"{row.label}: {cell.why}") for row in rows for cell in worth_measuring(row.choices)
+    )
+    ranked = tuple(sorted(next_cells, key=lambda cell: -cell.expected_loss)[:5])
+    outlook = Outlook(session, tuple(decisions), tuple(rows), tuple(checked), ranked, ())
+    return replace(outlook, answers=tuple(_answers(outlook)))
+
+
+def _answers(outlook: Outlook) -> list[Answer]:
+    choices = [choice for row in outlook.rows for choice in row.choices]
+    wins = [c for c in choices if c.best.k]
+    sources = {s: sum(c.best.source == s for c in choices) for s in ("measured", "fitted", "prior")}
+    told = ", ".join(f"{count} {source}" for source, count in sources.items() if count)
+    best = max(wins, key=lambda c: c.best.speedup.mid if c.best.speedup else 0.0, default=None)
+    if best is None:
+        first = f"Nowhere beyond doubt: plain decoding at all {len(choices)} places."
+    else:
+        gain = best.best.speedup.mid if best.best.speedup else 1.0
+        first = (
+            f"At {len(wins)} of {len(choices)} places; most at {best.batch} user{'s' * (best.batch > 1)}, "
+            f"{best.band.name} tokens: {best.best.variant}, {gain:.2f}x."
+        )
+    emitted = [e for d in outlook.decisions for e in d.emitted]
+    worth = [e for e in emitted if e.schedule.worthwhile]
+    second = (
+        f"{len(worth)} of {len(emitted)} context bands; emitted below, to be probed before it carries traffic."
+        if worth
+        else "No: one k, or none, does as well."
+    )
+    gates = outlook.decisions[0].gates
+    train = next(g for g in gates if g.name == "train")
+    errors = [abs(p.speedup.mid / pair.speedup - 1) for pair, p in outlook.checked if p.speedup]
+    fourth = (
+        f"{100 * sum(errors) / len(errors):.1f} % mean error, on {len(errors)} speedups each left out in turn."
+        if errors
+        else "Not known: too few pairs of plain and speculative cells to leave some out."
+    )
+    return [
+        Answer("Does speculation pay, and where?", first, told),
+        Answer("Does k have to change with load?", second, outlook.decisions[0].cost.source),
+        Answer("Is training a drafter worth it?", f"{train.verdict}: {train.why}.", "gates below"),
+        Answer("How far is the model to be trusted?", fourth, f"fitted to {outlook.session.fit.source}"),
+        Answer("What to measure next?", _next_text(outlook), "expected loss of deciding without it"),
+    ]
+
+
+def _next_text(outlook: Outlook) -> str:
+    if not outlook.next_cells:
+        return "Nothing on this grid: no unmeasured place could change the choice by 0.2 % or more."
+    first = outlook.next_cells[0]
+    return (
+        f"{first.option.variant} k={first.option.k} at {first.option.batch} users, {first.option.context:.0f} tokens."
+    )
+
+
+def _first_rows(rows: Sequence[Row]) -> list[Row]:
+    return list({(row.workload, row.context_ranks): row for row in reversed(rows)}.values())[::-1]
+
+
+def _place(row: Row) -> str:
+    return " · ".join(filter(None, [row.workload, f"dcp {row.context_ranks}" if row.context_ranks > 1 else ""])) + (
+        ": " if row.workload or row.context_ranks > 1 else ""
+    )

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from outrider.cli import app
+from outrider.predict.errors import PredictError
+from outrider.predict.shape_cut import cut_config, drafter_config
+from outrider.predict.traffic import machine_of
+from outrider.preflight.facts.shape import shape_of
+from outrider.preflight.shapes import reference
+from outrider.stack import load_stack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KIMI = reference("moonshotai/Kimi-K2.5")
+assert KIMI is not None
+CONFIG = KIMI.config
+
+
+def test_a_cut_keeps_every_width() -> None:
+    whole, cut = shape_of(CONFIG), shape_of(cut_config(CONFIG, 8))
+    assert cut.layers == 8
+    for name in ("hidden", "heads", "vocabulary", "intermediate", "mla", "experts"):
+        assert getattr(cut, name) == getattr(whole, name)
+    assert cut.quantization == whole.quantization
+    assert cut.architecture == "DeepseekV3ForCausalLM"
+
+
+@pytest.mark.parametrize("layers", [1, 62])
+def test_a_cut_without_experts_or_beyond_the_target_is_refused(layers: int) -> None:
+    with pytest.raises(PredictError, match="2 to 61"):
+        cut_config(CONFIG, layers)
+
+
+def test_the_written_stack_loads_and_its_shape_is_read_from_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = CliRunner().invoke(app, ["shape", "kimi-k2.5-rtx6000x8", "--layers", "4", "--to", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    stack = load_stack(tmp_path / "kimi-k2.5-rtx6000x8-shape4.yaml")
+    config = json.loads((tmp_path / stack.target.model / "config.json").read_text(encoding="utf-8"))
+    assert machine_of(stack, config).moe_layers == 3
+    monkeypatch.setenv("OUTRIDER_MODELS", str(tmp_path))
+    machine = machine_of(stack)
+    assert (machine.layers, machine.dummy) == (4, True)
+    # Three layers of 384 experts, the dense rest and two vocabularies.
+    assert stack.target.weight_gb == pytest.approx(3 * 384 * 24.77e-3 + 6.3, rel=0.05)
+    spec = stack.variants["static3"].speculation
+    assert spec is not None
+    assert spec.drafter is not None
+    head = json.loads((tmp_path / spec.drafter.model / "config.json").read_text(encoding="utf-8"))
+    assert head == drafter_config(shape_of(config))
+    assert head["hidden_size"] == 7168
