@@ -124,7 +124,7 @@ def judge_json(answer: str) -> Canary:
     except ValueError as error:
         return Canary("json", ok=False, evidence=f"{answer[:120]!r} does not parse: {error}")
     fits = isinstance(found, dict) and set(found) == set(_SCHEMA["required"]) and isinstance(found["capital"], bool)
-    return Canary("json", fits, answer[:120])
+    return Canary("json", fits, json.dumps(found)[:120])
 
 
 def judge_agreement(answers: Mapping[str, str], baseline: Mapping[str, str]) -> Canary | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -10,7 +11,9 @@ from outrider.engine import adapter
 from outrider.runtime.compose import ComposeOptions, ComposeRuntime
 from outrider.runtime.container import container_launch
 from outrider.runtime.local import LocalRuntime
+from outrider.runtime.render_systemd import UnitOptions
 from outrider.runtime.switch import Candidate
+from outrider.runtime.systemd import SystemdRuntime
 from outrider.state import state_dir
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ class Kind(StrEnum):
 
     LOCAL = "local"
     COMPOSE = "compose"
+    SYSTEMD = "systemd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,15 @@ class Settings:
         host: address to listen on.
         image: another image than the one of this version (compose).
         api_key_file: file of the API key (compose, systemd).
+        user: account that runs the engine (systemd).
+        paths: directories that the engine reads (systemd).
     """
 
     host: str = "127.0.0.1"
     image: str | None = None
     api_key_file: Path | None = None
+    user: str = "outrider"
+    paths: tuple[Path, ...] = ()
 
 
 def runtime_for(kind: Kind, stack: Stack | None = None, settings: Settings = Settings()) -> Runtime:
@@ -53,6 +61,11 @@ def runtime_for(kind: Kind, stack: Stack | None = None, settings: Settings = Set
         return ComposeRuntime(
             state_dir(), stack, ComposeOptions(image=settings.image, api_key_file=settings.api_key_file)
         )
+    if kind is Kind.SYSTEMD:
+        options = UnitOptions(
+            user=settings.user, python=sys.executable, api_key_file=settings.api_key_file, paths=settings.paths
+        )
+        return SystemdRuntime(state_dir(), stack, options)
     return LocalRuntime(state_dir())
 
 

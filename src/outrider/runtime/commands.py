@@ -17,6 +17,7 @@ from rich.table import Table
 from outrider.engine import adapter
 from outrider.errors import OutriderError, RuntimeStateError
 from outrider.model_store import locate
+from outrider.model_store.locate import expected
 from outrider.preflight import run_preflight
 from outrider.preflight.table import print_report
 from outrider.runtime import base
@@ -54,6 +55,7 @@ def serve_command(
     listen: Annotated[str, typer.Option(help="Address; anything but loopback needs an API key.")] = "127.0.0.1",
     api_key_file: Annotated[Path | None, typer.Option(help="File with the API key (compose, systemd).")] = None,
     image: Annotated[str | None, typer.Option(help="Another image than this version's (compose).")] = None,
+    user: Annotated[str, typer.Option(help="Account that runs the engine (systemd).")] = "outrider",
 ) -> None:
     """Check a variant, start it in the background, and wait until it answers.
 
@@ -63,7 +65,7 @@ def serve_command(
     chosen = find_stack(stack)
     chosen.variant(variant)
     console = Console(highlight=False)
-    settings = Settings(listen, image, api_key_file)
+    settings = Settings(listen, image, api_key_file, user, _directories(chosen))
     key = _key(kind=runtime, settings=settings)
     _check(chosen, variant, accept or [], console)
     with unwinding_on_signals(), _bar(console) as bar:
@@ -158,6 +160,13 @@ def logs_command(
     """Print the last lines that an engine wrote."""
     for line in runtime_for(runtime).log_lines(f"{find_stack(stack).name}/{variant}", lines):
         typer.echo(line)
+
+
+def _directories(stack: Stack) -> tuple[Path, ...]:
+    """Directories that the stack's variants read: a rollback needs those of the variant before."""
+    located = [expected(stack, variant) for variant in stack.variants]
+    found = {path for place in located for path in (place.model_dir, place.drafter_dir) if path}
+    return tuple(sorted(found))
 
 
 def _key(*, kind: Kind, settings: Settings) -> str | None:

@@ -34,6 +34,7 @@ _HEADER = """\
 """
 
 
+_ALIAS = "engine"  # under which the load service finds whichever variant runs
 _MERGE = "merge-the-template"
 
 
@@ -64,7 +65,7 @@ def compose_project(stack: Stack, variants: Sequence[str], version: str) -> dict
     return {
         "name": project_name(stack.name),
         "x-engine": _template(stack, version),
-        "services": {service_name(v): _service(stack, v) for v in variants},
+        "services": {service_name(v): _service(stack, v) for v in variants} | {"load": _load(stack, version)},
         "secrets": {KEY_NAME: {"file": "${OUTRIDER_API_KEY_FILE:-/dev/null}"}},
         "volumes": {"cache": {"labels": {"dev.outrider.stack": stack.name}}},
     }
@@ -150,6 +151,7 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
             ),
             {"type": "volume", "source": "cache", "target": str(container.CACHE_DIR)},
         ],
+        "networks": {"default": {"aliases": [_ALIAS]}},
         "healthcheck": {
             "test": ["CMD", "python3", "-P", "-m", "outrider.runtime.healthcheck", health],
             "interval": "5s",
@@ -164,6 +166,24 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
             BIND_LABEL: "${OUTRIDER_BIND:-127.0.0.1}",
             PORT_LABEL: "${OUTRIDER_PORT:-8000}",
         },
+    }  # fmt: skip
+
+
+def _load(stack: Stack, version: str) -> dict[str, Any]:
+    """Users for whichever variant runs: `docker compose run --rm load`, or with arguments of your own."""
+    url = f"http://{_ALIAS}:{container.PORT}"
+    return {
+        "profiles": ["load"],
+        "image": f"outrider/load:{version}",
+        "pull_policy": "never",
+        "user": "${OUTRIDER_UID:-10001}:${OUTRIDER_GID:-10001}",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "tmpfs": ["/tmp:mode=1777", "/var/cache/outrider:mode=1777"],  # noqa: S108 - the container's own
+        "secrets": [KEY_NAME],
+        "command": ["load", url, "--model", stack.target.served_name, "--concurrency", "1", "--requests", "12",
+                    "--engine", stack.engine.name],
     }  # fmt: skip
 
 

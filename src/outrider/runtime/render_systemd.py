@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from outrider.engine import Launch
     from outrider.stack import Stack
 
+# systemd ignores what begins with X-; the runtime reads these back.
+NAME_KEY, PORT_KEY, DIGEST_KEY = "X-Outrider-Name", "X-Outrider-Port", "X-Outrider-Stack-Digest"
 _GATE_MARGIN_S = 30
 _SANDBOX = """\
 NoNewPrivileges=yes
@@ -112,6 +114,9 @@ def unit_text(stack: Stack, variant: str, launch: Launch, options: UnitOptions =
         *([f"After={' '.join(earlier)}"] if earlier else []),
         "StartLimitIntervalSec=1h",
         "StartLimitBurst=5",
+        f"{NAME_KEY}={stack.name}/{variant}",
+        f"{PORT_KEY}={launch.port}",
+        f"{DIGEST_KEY}={stack.digest()}",
         "",
         "[Service]",
         "Type=exec",

@@ -178,7 +178,7 @@ class Switch:
 
     def _rolled_back(self, error: OutriderError, variant: str, before: Sequence[Status]) -> RuntimeStateError:
         """Start what was up before; gives the error that tells the whole story."""
-        story = str(error)
+        story = "\n".join(filter(None, (error.cause, error.evidence)))
         for status in before:
             old = status.name.rpartition("/")[2]
             self._on_step(f"rolling back to {status.name}")
@@ -188,7 +188,7 @@ class Switch:
             except OutriderError as second:
                 return RuntimeStateError(
                     f"the switch to {variant} failed, and {status.name} could not be started again: nothing serves",
-                    evidence=f"{story}\n{second}",
+                    evidence=f"{story}\n{second.cause}\n{second.evidence}",
                     next_step=f"outrider serve {self._stack.name} {old}",
                 )
         now = f"rolled back: {', '.join(s.name for s in before)} serves again" if before else "nothing is left running"

@@ -21,7 +21,8 @@ COMMITTED = {"smollm2-cpu": "compose.yaml"}
 
 def services(stack_name: str) -> dict:
     stack = find_stack(stack_name)
-    return yaml.safe_load(compose_text(stack, tuple(stack.variants), __version__))["services"]
+    found = yaml.safe_load(compose_text(stack, tuple(stack.variants), __version__))["services"]
+    return {name: service for name, service in found.items() if name in stack.variants}
 
 
 @pytest.mark.parametrize("file", list_stacks(), ids=lambda file: file.stem)
