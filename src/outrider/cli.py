@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider import __version__
+from outrider.bundle.commands import bundle_command
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.engine import adapter
@@ -153,6 +154,7 @@ app.command("serve")(serve_command)
 app.command("stop")(stop_command)
 app.command("status")(status_command)
 app.command("logs")(logs_command)
+app.command("bundle")(bundle_command)
 app.command("load")(load_command)
 app.command("verify-client")(verify_client_command)
 app.command("campaign")(campaign_command)

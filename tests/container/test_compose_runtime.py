@@ -91,7 +91,7 @@ def chat(port: int, key: str | None = KEY, **changes: object) -> httpx.Response:
 def test_the_committed_project_serves_and_is_loaded_by_the_load_image(
     project: Callable[..., str], port: int, docker_engine: DockerEngine
 ) -> None:
-    project("--profile", "baseline", "up", "--detach", "--wait", "--wait-timeout", "300")
+    project("--profile", "baseline", "up", "--detach", "--wait", "--wait-timeout", "400")
     answer = chat(port, key=None).json()["choices"][0]["message"]["content"]
     assert "Paris" in answer
     said = project(
@@ -279,7 +279,7 @@ def test_an_engine_that_refuses_its_start_is_explained_and_not_restarted_for_eve
 ) -> None:
     text = (ROOT / "stacks" / "smollm2-cpu.yaml").read_text().replace("enforce-eager: true", "no-such-flag: true")
     (tmp_path / "smollm2-cpu.yaml").write_text(text)
-    words = ("--runtime", "compose", "--port", str(port), "--accept", "FLAG001")
+    words = ("--runtime", "compose", "--port", str(port))
     done = outrider("serve", str(tmp_path / "smollm2-cpu.yaml"), "baseline", *words)
     assert done.returncode == 1
     assert "does not know the argument --no-such-flag" in done.stderr, done.stdout + done.stderr
