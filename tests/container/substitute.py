@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,18 @@ from outrider.stack import find_stack
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# What vLLM depends on, and our own build step with it.
+ENGINE_BRINGS = (
+    "annotated-types", "pydantic", "pydantic-core", "PyYAML", "typing-extensions", "typing-inspection",
+)  # fmt: skip
 TAG = "outrider-test/vllm-openai:substitute"
 DOCKERFILE = """\
 ARG BASE
 FROM ${BASE}
-RUN python3 -m pip --version >/dev/null 2>&1 || python3 -m ensurepip >/dev/null
 COPY site /tmp/site
-RUN python3 -c "import shutil, site; shutil.copytree('/tmp/site', site.getsitepackages()[0], dirs_exist_ok=True)"
+RUN python3 -m venv /tmp/pip && cp -r /tmp/pip/lib/python3*/site-packages/pip* /tmp/site/ \
+ && python3 -c "import shutil, site; shutil.copytree('/tmp/site', site.getsitepackages()[0], dirs_exist_ok=True)" \
+ && rm -rf /tmp/pip /tmp/site
 ENTRYPOINT ["vllm", "serve"]
 """
 
@@ -46,6 +52,8 @@ def build_substitute(directory: Path, *, spoil: bool = False) -> str:
         shutil.copy(engine_root() / name, target)
         if spoil:
             target.write_text(target.read_text().replace("extra_kargs = {}", "extra_kargs = {'new': 1}"))
+    for distribution in ENGINE_BRINGS:
+        _copy_distribution(distribution, site)
     (site / "vllm" / "__init__.py").touch()
     info = site / f"vllm-{version}.dist-info"
     info.mkdir()
@@ -55,6 +63,15 @@ def build_substitute(directory: Path, *, spoil: bool = False) -> str:
     (directory / "Dockerfile").write_text(DOCKERFILE)
     docker("build", "--tag", TAG, "--build-arg", f"BASE={base()}", str(directory))
     return TAG
+
+
+def _copy_distribution(name: str, site: Path) -> None:
+    """Copy an installed package as it lies here; the base has the same Python."""
+    for file in metadata.files(name) or ():
+        if file.suffix != ".pyc" and ".." not in file.parts:
+            target = site / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file.locate(), target)
 
 
 def guarded_files() -> Iterable[str]:

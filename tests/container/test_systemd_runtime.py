@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +46,21 @@ def machine(image: Callable[[str], str], smollm2_dir: Path, tmp_path_factory: py
         "--volume", f"{smollm2_dir}:/srv/model:ro", "--volume", f"{HERE}:/srv/story:ro", TAG,
     ).stdout.strip()  # fmt: skip
     try:
-        booted = docker("exec", name, "systemctl", "is-system-running", "--wait", check=False, timeout=60).stdout
-        assert booted.strip() in {"running", "degraded"}, docker("logs", name, check=False).stdout
+        await_boot(name)
         yield name
     finally:
         docker("rm", "--force", "--volumes", name)
         docker("image", "rm", "--force", TAG)
+
+
+def await_boot(container: str, timeout_s: float = 120) -> None:
+    """Ask until the bus is there, which answers once the boot has ended."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        said = docker("exec", container, "systemctl", "is-system-running", "--wait", check=False, timeout=timeout_s)
+        if said.stdout.strip() in {"running", "degraded"}:
+            return
+        assert time.monotonic() < deadline, said.stdout + said.stderr
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 # Verifies this bundle and installs it on a node without network. Usage: ./install.sh [PREFIX], default /opt/outrider.
 # Needs sha256sum, tar and cat; for the container form a Docker engine, for the venv form the Python that bundle.json names.
 set -eu
+unset PYTHONPATH PYTHONHOME # packages found there would count as installed
 here=$(cd "$(dirname "$0")" && pwd)
 prefix=${1:-/opt/outrider}
 cd "$here"

@@ -145,7 +145,13 @@ def test_a_missing_part_is_named(bundle: Path, tmp_path: Path) -> None:
     assert "wheels.tar.000" in done.stdout + done.stderr
 
 
-def test_what_is_unpacked_is_what_was_bundled(bundle: Path, tmp_path: Path) -> None:
+def test_what_is_unpacked_is_what_was_bundled(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A package that the caller's environment has does not count as installed.
+    (tmp_path / "elsewhere" / "cannon-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "cannon-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: cannon\nVersion: 1.0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
     assert max(f.stat().st_size for f in bundle.glob("*.tar.*")) <= 20_000
     assert json.loads((bundle / "bundle.json").read_text())["stack_digest"] == STACK.digest()
     done = install(bundle, tmp_path / "prefix")
@@ -155,7 +161,7 @@ def test_what_is_unpacked_is_what_was_bundled(bundle: Path, tmp_path: Path) -> N
     assert (prefix / "stacks" / "smollm2-cpu.yaml").read_text() == (ROOT / "stacks" / "smollm2-cpu.yaml").read_text()
     assert (prefix / "patches" / "ledger.yaml").is_file()
     said = subprocess.run(
-        [prefix / "venv" / "bin" / "python", "-c", "import cannon; print(cannon.SHOTS)"],
+        [prefix / "venv" / "bin" / "python", "-I", "-c", "import cannon; print(cannon.SHOTS)"],
         capture_output=True,
         text=True,
         check=False,
