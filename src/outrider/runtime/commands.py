@@ -94,7 +94,7 @@ def serve_command(
         before = [s for s in mover.running() if s.name != f"{chosen.name}/{variant}"] if replaces else []
         number = port or (before[0].port if before else free_port(_FIRST_PORT, listen))
         if dry_run:
-            _show_steps(mover.steps(variant, number), console)
+            _show_steps(mover.steps(variant, number, beside=not replaces), console)
             return
         if replaces:
             running = mover.to(variant, number)

@@ -7,6 +7,7 @@ start does, the variant before is started again and the error says so. One switc
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,15 +97,16 @@ class Switch:
         """Variants of the stack that are up now."""
         return [s for s in self._runtime.list() if s.name.startswith(f"{self._stack.name}/") and s.state in _UP]
 
-    def steps(self, variant: str, port: int) -> list[str]:
-        """What `to` would do now, in words."""
-        before = [s for s in self.running() if s.name != self._name(variant)]
+    def steps(self, variant: str, port: int, *, beside: bool = False) -> list[str]:
+        """What `to` would do now, in words; `beside` leaves out what makes room."""
+        before = [] if beside else [s for s in self.running() if s.name != self._name(variant)]
         plan = self._plan(variant)
         steps = [f"stop {status.name} and prove that port {status.port} is free" for status in before]
-        if self._stack.engine.build == "cuda":
+        if self._stack.engine.build == "cuda" and not beside:
             steps.append("wait until device memory is free")
         launch = self._candidate(variant, port).launch
-        steps.append(f"start {self._name(variant)}: {' '.join(launch.argv)}")
+        environment = " ".join(f"{name}={value}" for name, value in launch.env.items())
+        steps.append(f"start {self._name(variant)}: {shlex.join(launch.argv)}\n   with {environment}")
         steps.append(f"wait until http://127.0.0.1:{port}{launch.health_path} answers")
         if self._options.canaries:
             steps += [f"canary: {line}" for line in _in_words(plan)]

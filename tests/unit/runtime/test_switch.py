@@ -192,6 +192,8 @@ def test_a_dry_run_tells_every_step_and_does_none(tmp_path: Path, port: int) -> 
     assert "acceptance length must reach 1.55" in text
     assert steps[-1].endswith("start smollm2-cpu/baseline again")
     assert runtime.told == []
+    beside = "\n".join(switch(runtime, tmp_path, canaries=False).steps("eagle3", port, beside=True))
+    assert "stop" not in beside
 
 
 def test_threads_do_not_both_switch(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
