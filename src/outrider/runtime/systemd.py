@@ -11,6 +11,7 @@ a reload is not free on GPU nodes. What runs is asked of systemd. Needs root, or
 from __future__ import annotations
 
 import contextlib
+import pwd
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -119,6 +120,7 @@ class SystemdRuntime:
         stack_name, _, variant = name.rpartition("/")
         if self._stack is None or self._stack.name != stack_name:
             raise RuntimeStateError(f"{name} cannot be started without its stack")
+        _require_user(self._options.user)
         files = entry(self._state_dir, name)
         files.create()
         with locked(files.lock, name):
@@ -222,6 +224,17 @@ class SystemdRuntime:
                 oom_kills=0,
                 log=f"journalctl --unit {running.unit}",
             )
+
+
+def _require_user(user: str) -> None:
+    """Refuse an account that does not exist, which systemd notices only when the unit starts."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        raise RuntimeStateError(
+            f"there is no user {user!r} to run the engine",
+            next_step=f"useradd --system --shell /usr/sbin/nologin {user}, or give --user",
+        ) from None
 
 
 class UnitRunning:

@@ -50,3 +50,9 @@ def test_a_machine_without_systemd_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(systemd, "_BOOTED", systemd.Path(f"{tmp_path}/none"))
     with pytest.raises(RuntimeStateError, match="systemd does not run this machine"):
         systemd.SystemdRuntime(systemd.Path(str(tmp_path)))
+
+
+def test_an_account_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(RuntimeStateError, match="no user 'no-such-account'"):
+        systemd._require_user("no-such-account")
+    systemd._require_user("root")
