@@ -37,13 +37,13 @@ def engine_environment(
     Without that library preloaded, speculation on the CPU engine loses its gain.
     """
     out = dict(env)
-    if path := key_file(env, container_secrets):
-        try:
-            key = path.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            sys.exit(f"the API key cannot be read: {path}: {error.strerror}; the file must be readable by this user")
-        if key:
-            out[KEY_VARIABLE] = key
+    try:
+        path = key_file(env, container_secrets)
+        key = path.read_text(encoding="utf-8").strip() if path else ""
+    except OSError as error:
+        sys.exit(f"the API key cannot be read: {error.filename}: {error.strerror}; it must be readable by this user")
+    if key:
+        out[KEY_VARIABLE] = key
     openmp = prefix / "lib" / "libiomp5.so"
     if openmp.is_file():
         out.setdefault("LD_PRELOAD", str(openmp))
@@ -54,8 +54,9 @@ def main(argv: Sequence[str]) -> None:
     """Become the engine; does not return."""
     if not argv:
         sys.exit("usage: python -m outrider.runtime.entrypoint COMMAND [ARGUMENT ...]")
+    env = engine_environment(os.environ)
     try:
-        os.execvpe(argv[0], list(argv), engine_environment(os.environ))  # noqa: S606 - this process becomes it
+        os.execvpe(argv[0], list(argv), env)  # noqa: S606 - this process becomes it
     except OSError as error:
         sys.exit(f"cannot start {argv[0]}: {error.strerror}")
 

@@ -125,8 +125,8 @@ def unit_text(stack: Stack, variant: str, launch: Launch, options: UnitOptions =
         f"SyslogIdentifier=outrider-{slug(stack.name)}-{slug(variant)}",
         *(f"Environment={_quoted(f'{name}={value}', specifiers=name in _OURS)}" for name, value in environment.items()),
         f"ExecStart={' '.join(map(_quoted, argv))}",
-        # Ready means: it answers.
-        f"ExecStartPost={' '.join(map(_quoted, gate))}",
+        # Ready means: it answers. systemd lets this command go on when the engine has died, so it looks itself.
+        f"ExecStartPost={' '.join(map(_quoted, gate))} --pid $MAINPID",
         f"TimeoutStartSec={gate_s + _GATE_MARGIN_S}",
         "TimeoutStopSec=60",
         "Restart=on-failure",

@@ -246,6 +246,7 @@ class UnitRunning:
         self.unit = unit
         self.url = url
         self._shown = 0
+        self._before = systemd.state(unit).invocation
         self._invocation = ""
 
     @property
@@ -271,9 +272,13 @@ class UnitRunning:
     def alive(self) -> bool:
         """Whether the engine that was started still runs: one that systemd started again is another."""
         found = self._systemd.state(self.unit)
-        self._invocation = self._invocation or found.invocation
-        same = not found.invocation or found.invocation == self._invocation
-        return same and unit_state(found) in {State.STARTING, State.READY} and found.sub != "auto-restart"
+        if not self._invocation:
+            if found.invocation in {"", self._before}:
+                return True  # the start is queued: what is shown is the run before
+            self._invocation = found.invocation
+        ended = found.sub == "auto-restart" or (found.main_pid is None and found.exit_code is not None)
+        same = found.invocation == self._invocation
+        return same and not ended and unit_state(found) in {State.STARTING, State.READY}
 
     def died_within(self, timeout_s: float) -> bool:
         """Wait for the engine's end, at most this long."""

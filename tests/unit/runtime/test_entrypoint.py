@@ -110,3 +110,12 @@ def test_the_gate_waits_until_the_engine_answers_and_gives_up_at_its_deadline() 
     assert done.returncode == 1
     assert "refused" in done.stderr
     assert healthcheck.fault(url)
+
+
+def test_the_gate_does_not_wait_for_a_process_that_has_ended() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    gate = [sys.executable, "-m", "outrider.runtime.healthcheck", "http://127.0.0.1:9/health", "--within", "600"]
+    done = subprocess.run([*gate, "--pid", str(ended.pid)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "has ended before it answered" in done.stderr

@@ -86,6 +86,7 @@ def test_the_start_may_take_as_long_as_the_weights_need_on_the_nodes_disk() -> N
     found = directives(unit_text(stack, "baseline", LAUNCH))
     gate_s = 3 * (300 + 2 * 595 / 3)
     assert f"--within {round(gate_s + 0.5)}" in found["ExecStartPost"][0]
+    assert found["ExecStartPost"][0].endswith(" --pid $MAINPID")
     assert int(found["TimeoutStartSec"][0]) > gate_s
     quick = directives(unit_text(stack, "baseline", replace(LAUNCH, weight_bytes=0)))
     assert int(quick["TimeoutStartSec"][0]) < gate_s
