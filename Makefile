@@ -1,12 +1,16 @@
 # Outrider's front door. Every target calls the CLI, docker or ansible; logic lives in Python.
 PYTHON ?= python3
 STACK ?= smollm2-cpu
+RUNTIME ?= local
 RUN ?= demo
 VENV := .venv
 OUTRIDER := $(VENV)/bin/outrider
+COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --no-header \
+  --no-annotate --override requirements/excluded.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
+.PHONY: image image-cpu lock-images
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -30,14 +34,21 @@ test-slow: env train-env ## Run the long tests: engines, parity, training from p
 preflight: env ## Check STACK before anything is loaded
 	@$(OUTRIDER) preflight $(STACK)
 
-serve-%: env ## Serve a variant of STACK in the background: make serve-eagle3, make serve-ngram, ...
-	@$(OUTRIDER) serve $(STACK) $*
+serve-%: env ## Serve a variant of STACK on RUNTIME: make serve-eagle3 STACK=... RUNTIME=local|compose|systemd
+	@$(OUTRIDER) serve $(STACK) $* --runtime $(RUNTIME)
 
-stop: env ## Stop every engine that was started here
-	@$(OUTRIDER) stop
+stop: env ## Stop every engine that was started on RUNTIME
+	@$(OUTRIDER) stop --runtime $(RUNTIME)
 
-status: env ## Show the engines that were started here
-	@$(OUTRIDER) status
+status: env ## Show the engines that were started on RUNTIME
+	@$(OUTRIDER) status --runtime $(RUNTIME)
+
+image: env ## Build the CUDA image (vLLM with the patch ledger applied); BASE= names another base
+	@$(OUTRIDER) image build serve $(if $(BASE),--base $(BASE))
+
+image-cpu: env ## Build the embedded engine's image and the load image; BASE= names another base
+	@$(OUTRIDER) image build serve-cpu $(if $(BASE),--base $(BASE))
+	@$(OUTRIDER) image build load $(if $(BASE),--base $(BASE))
 
 train-plan: env ## What would a drafter for STACK cost?
 	@$(OUTRIDER) train plan $(STACK)
@@ -50,10 +61,16 @@ types: env ## Check types
 
 lock: ## Compile requirements/*.lock (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra dev \
+	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra compose --extra dev \
 	  pyproject.toml -o requirements/dev.lock
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --override requirements/excluded.txt requirements/train.in -o requirements/train.lock
+
+lock-images: env ## Compile the images' locks (needs uv) and pin their bases by digest (needs the registries)
+	@$(COMPILE) --python-version 3.11 -c requirements/dev.lock requirements/serve-cpu.in -o requirements/serve-cpu.lock
+	@$(COMPILE) --python-version 3.11 -c requirements/dev.lock --extra load pyproject.toml -o requirements/load.lock
+	@$(COMPILE) --python-version 3.12 --no-deps requirements/serve.in -o requirements/serve.lock
+	@$(OUTRIDER) image lock
 
 clean: ## Remove what the tools here left behind, results excepted
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider import __version__
+from outrider.bundle.commands import bundle_command
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.decide.commands import decide_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
+from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
@@ -27,6 +29,8 @@ from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
 from outrider.profile.commands import profile_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
+from outrider.runtime.render_compose import compose_text
+from outrider.runtime.render_systemd import UnitOptions, unit_text
 from outrider.stack.loader import find_stack, list_stacks, load_stack
 from outrider.train.commands import train_plan, train_run
 from outrider.tune.commands import tune_command
@@ -48,6 +52,8 @@ class Form(StrEnum):
     ARGV = "argv"
     ENV = "env"
     JSON = "json"
+    COMPOSE = "compose"
+    SYSTEMD = "systemd"
 
 
 def _version(wanted: bool) -> None:
@@ -91,12 +97,16 @@ def stacks() -> None:
 @app.command()
 def render(
     stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")],
-    variant: Annotated[str, typer.Argument(help="One of its variants.")],
+    variant: Annotated[str, typer.Argument(help="One of its variants; for compose also `all`.")],
     form: Annotated[Form, typer.Option("--as", help="What to print.")] = Form.ARGV,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port that the engine will listen on.")] = 8000,
 ) -> None:
     """Print what starts a variant, in the form that is asked for; starts nothing, fetches nothing."""
     chosen = find_stack(stack)
+    if form is Form.COMPOSE:
+        variants = tuple(chosen.variants) if variant == "all" else (variant,)
+        typer.echo(compose_text(chosen, variants, __version__), nl=False)
+        return
     located = expected(chosen, variant)
     launch = adapter(chosen.engine.name).launch(
         chosen,
@@ -111,6 +121,9 @@ def render(
     elif form is Form.ENV:
         for name, value in launch.env.items():
             typer.echo(f"{name}={shlex.quote(value)}")
+    elif form is Form.SYSTEMD:
+        paths = tuple(path for path in (located.model_dir, located.drafter_dir) if path)
+        typer.echo(unit_text(chosen, variant, launch, UnitOptions(python=sys.executable, paths=paths)), nl=False)
     else:
         typer.echo(
             json.dumps(
@@ -146,6 +159,7 @@ app.command("serve")(serve_command)
 app.command("stop")(stop_command)
 app.command("status")(status_command)
 app.command("logs")(logs_command)
+app.command("bundle")(bundle_command)
 app.command("load")(load_command)
 app.command("verify-client")(verify_client_command)
 app.command("campaign")(campaign_command)
@@ -165,6 +179,11 @@ _predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured
 _predict.command("run")(predict_run)
 _predict.command("validate")(predict_validate)
 app.add_typer(_predict, name="predict")
+
+_image = typer.Typer(no_args_is_help=True, help="Container images: build them, pin what they are built on.")
+_image.command("build")(image_build)
+_image.command("lock")(image_lock)
+app.add_typer(_image, name="image")
 
 _patches = typer.Typer(no_args_is_help=True, help="Changes to pinned dependencies, each with a guard.")
 _patches.command("check")(patches_check)

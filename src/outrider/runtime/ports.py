@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LISTEN = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _NEARBY = 100
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Images: the wheels that they are made of, how they are built, what is in them."""
