@@ -40,7 +40,7 @@ def machine(image: Callable[[str], str], smollm2_dir: Path, tmp_path_factory: py
     for path in (smollm2_dir, *smollm2_dir.iterdir()):
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     name = docker(
-        "run", "--detach", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined",
+        "run", "--detach", "--shm-size", "1g", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined",
         "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw",
         "--volume", f"{smollm2_dir}:/srv/model:ro", "--volume", f"{HERE}:/srv/story:ro", TAG,
     ).stdout.strip()  # fmt: skip

@@ -138,6 +138,7 @@ class SystemdRuntime:
                 self._systemd.run("reset-failed", unit, check=False)
                 self._systemd.run("start", "--no-block", unit)
                 self._await_answer(running, launch, weights, on_progress or (lambda _progress: None))
+                self._systemd.run("start", unit)  # joins the start under way: returns once the gate has seen it too
             except BaseException:  # Ctrl-C included: nothing stays behind
                 self._systemd.run("stop", unit, check=False)
                 raise
