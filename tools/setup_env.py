@@ -7,6 +7,7 @@ second call return at once.
 from __future__ import annotations
 
 import argparse
+import ctypes.util
 import hashlib
 import os
 import platform
@@ -93,6 +94,8 @@ def main() -> None:
     if not options.without_outrider:
         step(4, "outrider itself")
         pip(python, "--no-deps", "--no-build-isolation", "-e", str(ROOT), log=log)
+    if ctypes.util.find_library("numa") is None:
+        print("the CPU engine needs libnuma, which this machine lacks (Debian, Ubuntu: apt-get install libnuma1)")
     stamp_file.write_text(stamp)
     print(f"environment ready ({time.monotonic() - began:.0f} s)", flush=True)
 
