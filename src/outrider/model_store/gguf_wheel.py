@@ -58,6 +58,8 @@ def make(source: WeightSource, target: Path, on_stage: Callable[[str, float], No
                 evidence=f"SHA-256 {found}, expected {source.converted_sha256}",
                 next_step="reinstall from the lock (another transformers or torch converts differently)",
             )
+        for file in made.iterdir():
+            file.chmod(0o644)  # safetensors writes 0600; engines in containers are other users
         manifest.write(made, {"package": source.package, "version": source.version, "wheel": source.sha256})
         try:
             made.rename(target)

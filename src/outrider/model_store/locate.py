@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from outrider.stack.schema import Drafter, Stack
 
-# The checkout, or wherever the command runs once Outrider is installed as a wheel.
-_PROJECT = Path(__file__).resolve().parents[3]
+# The checkout, which holds `models/`; an install from a wheel names its copy with OUTRIDER_PROJECT.
+_PROJECT = Path(os.environ.get("OUTRIDER_PROJECT") or Path(__file__).resolve().parents[3])
 
 
 @dataclass(frozen=True, slots=True)
