@@ -14,7 +14,7 @@ from outrider.stack import find_stack
 if TYPE_CHECKING:
     from outrider.load import LoadResult
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
