@@ -36,6 +36,11 @@ class Band:
         """`0-4k`, `4k-32k`, ..."""
         return f"{_short(self.low)}-{'' if math.isinf(self.high) else _short(self.high)}"
 
+    @property
+    def words(self) -> str:
+        """The band for people: `8k-48k tokens`, or `any context`."""
+        return "any context" if self.low == 0 and math.isinf(self.high) else f"{self.name} tokens"
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceChoice:

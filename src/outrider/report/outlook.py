@@ -80,7 +80,7 @@ class Outlook:
                 gain = f"{e.schedule.gain:.2f}x, best single k={e.schedule.static_k} {e.schedule.static_gain:.2f}x"
                 worth = "" if e.schedule.worthwhile else "; a single k does as well"
                 found[json.dumps({"num_speculative_tokens_per_batch_size": bands})].append(
-                    f"{_place(row)}{e.name}, {e.band.name} tokens, drafter of {e.source}: {gain}{worth}"
+                    f"{_place(row)}{e.name}, {e.band.words}, drafter of {e.source}: {gain}{worth}"
                 )
         return dict(found)
 
@@ -112,7 +112,7 @@ def outlook_of(stack: Stack, cells: Sequence[Observation], paired: Paired | None
         several = len({r for _, r in groups}) > 1
         for band in decision.bands:
             choices = tuple(c for c in decision.choices if c.band == band)
-            name = " · ".join(filter(None, [workload, f"dcp {ranks}" if several else "", f"{band.name} tokens"]))
+            name = " · ".join(filter(None, [workload, f"dcp {ranks}" if several else "", band.words]))
             if choices:
                 rows.append(Row(name, workload, ranks, choices))
     checked = (
@@ -140,7 +140,7 @@ def _answers(outlook: Outlook) -> list[Answer]:
         gain = best.best.speedup.mid if best.best.speedup else 1.0
         first = (
             f"At {len(wins)} of {len(choices)} places; most at {best.batch} user{'s' * (best.batch > 1)}, "
-            f"{best.band.name} tokens: {best.best.variant}, {gain:.2f}x."
+            f"{best.band.words}: {best.best.variant}, {gain:.2f}x."
         )
     emitted = [e for d in outlook.decisions for e in d.emitted]
     worth = [e for e in emitted if e.schedule.worthwhile]
