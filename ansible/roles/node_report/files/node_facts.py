@@ -27,7 +27,7 @@ Ansible runs it on the node: preflight with --kernel-only (nothing of NVIDIA is 
     topology       matrix of words by GPU as `nvidia-smi topo -m` has them (X, PIX, PXB, PHB, NODE, SYS)
     p2p            bool: every pair reports peer access;  p2p_matrix: words of `nvidia-smi topo -p2p r`
     container      runtime (cdi | nvidia | none), engine_version, cdi_devices, canary_ok: null until measured
-    disk           path, size_gb, free_gb (1e9 bytes), read_gb_s: null until measured
+    disk           path, size_gb, free_gb, used_gb (files below path; 1e9 bytes), read_gb_s: null until measured
     disks          list of mount, device, filesystem, size_gb, free_gb
     packages       list of name, version, held: of driver, CUDA, NCCL, containers, exporters, kernel
     all_reduce     list of ranks, size_bytes, latency_us, bandwidth_gb_s (bus, 1e9 bytes/s), timed_out, error; empty until
@@ -330,6 +330,12 @@ def read_container():
             "cdi_devices": devices, "canary_ok": None}  # fmt: skip
 
 
+def used_gb(path):
+    """Size in GB of the files below a directory; 0 if it is not there."""
+    files = (Path(root) / name for root, _, names in os.walk(path) for name in names)
+    return round(sum(file.lstat().st_size for file in files) / 1e9, 1)
+
+
 def room_of(path):
     """Size and free room in GB of the filesystem that a path, or its nearest parent that is there, lies on."""
     place = Path(path)
@@ -382,7 +388,7 @@ def read_kernel_facts(sysfs, proc, disk, key=None):
         "iommu": read_iommu(sysfs),
         **read_pci(sysfs),
         "modules": sorted(name for name in loaded if name.startswith("nvidia") or name == "nouveau"),
-        "disk": {"path": str(disk), **room_of(disk), "read_gb_s": None},
+        "disk": {"path": str(disk), **room_of(disk), "used_gb": used_gb(disk), "read_gb_s": None},
         "disks": read_disks(proc),
     }
 
