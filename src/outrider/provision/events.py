@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.provision.failures import NodeFailure, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # A play's own steps before and between roles.
 NO_ROLE = "start"
@@ -108,6 +110,6 @@ def remaining_s(earlier: Mapping[str, float], so_far: Mapping[str, float], elaps
     """
     if not earlier:
         return None
-    current = next(reversed(so_far), None) if so_far else None
+    current = list(so_far)[-1] if so_far else ""
     ahead = sum(seconds for name, seconds in earlier.items() if name not in so_far)
-    return ahead + max(earlier.get(current or "", 0.0) - elapsed_in_phase_s, 0.0)
+    return ahead + max(earlier.get(current, 0.0) - elapsed_in_phase_s, 0.0)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 _AGAIN = "then run the same command again: what is done stays done"
+_NO_REPOSITORY = (
+    r"failed to fetch|failed to update apt cache|could not resolve|unable to connect|connection refused|"
+    r"temporary failure resolving|network is unreachable|does not have a release file"
+)
 # What programs say when they fail, and what to do; first match wins.
 _ADVICE = (
     (r"could not get lock|unable to acquire the dpkg|is another process using it|lock-frontend",
      "another package manager holds apt's lock: let it finish (ps -C apt,apt-get,unattended-upgr), " + _AGAIN),
     (r"signed by|no_pubkey|is not signed|gpg error|invalid signature",
-     "the repository's signature does not fit its key: check the key file and the repository's address in the "
-     "inventory"),
-    (r"failed to fetch|failed to update apt cache|could not resolve|unable to connect|connection refused|"
-     r"temporary failure resolving|network is unreachable|does not have a release file",
+     "the repository's signature does not fit its key: check key and address of the repository in the inventory"),
+    (_NO_REPOSITORY,
      "a package repository cannot be reached from the node: check its address, proxy and route there, " + _AGAIN),
     (r"no space left", "free disk space on the node, " + _AGAIN),
     (r"missing sudo password|incorrect sudo password|sudo: a password is required|duplicate become password",
@@ -79,7 +81,9 @@ def failure_of(data: Mapping[str, Any], *, unreachable: bool, tasks_before: int 
     res = data.get("res") or {}
     wrong = _message(res)
     if unreachable:
-        advice = _first(_UNREACHABLE, wrong) or "check that the node is up and that `ssh` reaches it with this inventory"
+        advice = (
+            _first(_UNREACHABLE, wrong) or "check that the node is up and that `ssh` reaches it with this inventory"
+        )
         if tasks_before:
             wrong = f"{wrong} (lost after {tasks_before} tasks)"
             advice = f"{advice}; {_AGAIN}"

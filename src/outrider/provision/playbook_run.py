@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,8 @@ import psutil
 from outrider.provision.errors import ProvisionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from outrider.provision.run_directory import RunDirectory
 
 # ansible-runner hands its whole environment to the playbook and writes it into the artifacts; tokens of the operator's
@@ -71,7 +72,6 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         raise ProvisionError(
             "ansible-runner is not installed", evidence=str(error), next_step="pip install 'outrider[provision]'"
         ) from error
-    playbook_command = Path(sys.executable).parent / "ansible-playbook"
 
     def take(event: dict[str, Any]) -> bool:
         handle(event)
@@ -85,11 +85,12 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         inventory=str(order.inventory),
         extravars=dict(order.variables),
         cmdline=_command_line(order),
-        binary=str(playbook_command) if playbook_command.is_file() else None,
         envvars=_settings(order.playbook.parent),
         settings={"pexpect_timeout": 1},
         quiet=True,
         event_handler=take,
+        # Without one of ours, ansible-runner would take SIGINT and SIGTERM for itself.
+        cancel_callback=lambda: False,
         status_handler=_trim_environment,
     )
     try:
@@ -121,7 +122,9 @@ def _quoted(text: str) -> str:
 
 
 def _settings(tree: Path) -> dict[str, str]:
-    settings = {"ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0"}
+    beside = str(Path(sys.executable).parent)  # ansible-playbook of this environment, activated or not
+    path = f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    settings = {"PATH": path, "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0"}
     own = tree / "ansible.cfg"
     if own.is_file() and "ANSIBLE_CONFIG" not in os.environ:
         settings["ANSIBLE_CONFIG"] = str(own)

@@ -6,13 +6,14 @@ import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider.provision.errors import ProvisionError
 from outrider.state import results_dir
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from outrider.provision.playbooks import Action
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider import __version__
@@ -21,6 +20,7 @@ from outrider.state import state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -41,6 +41,7 @@ class Request:
         stack: whose expectations the nodes must meet; None leaves that to the inventory.
         check: change nothing.
         tags, limit: as ansible-playbook takes them.
+        variables: of the roles; they win over the inventory's and the stack's.
         password_files: options of ansible-playbook with files that hold a secret each.
     """
 
@@ -50,6 +51,7 @@ class Request:
     check: bool = False
     tags: str | None = None
     limit: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
     password_files: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -92,6 +94,7 @@ def _run(request: Request, inventory: Path, console: Console) -> Outcome:
     variables: dict[str, Any] = {"outrider_run_dir": str(directory.path)}
     if request.stack is not None:
         variables |= variables_of(request.stack)
+    variables |= request.variables
     order = Order(
         playbook=playbook,
         inventory=inventory,
@@ -166,5 +169,3 @@ def _require_private(file: Path) -> None:
             evidence=f"{file} has mode {mode & 0o777:04o}",
             next_step=f"chmod 600 {file}, and change the password if others use this machine",
         )
-
-

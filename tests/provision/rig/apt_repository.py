@@ -45,7 +45,7 @@ class AptRepository:
         self.origin = origin
         directory.mkdir(parents=True, exist_ok=True)
         # gpg-agent's socket must have a short path.
-        self._home = Path(tempfile.mkdtemp(prefix="outrider-gpg.", dir="/tmp"))  # noqa: S108
+        self._home = Path(tempfile.mkdtemp(prefix="outrider-gpg.", dir="/tmp"))
         self._gpg("--quick-generate-key", "--passphrase", "", f"{origin} (tests)", "ed25519", "sign", "1d")
         self._gpg("--output", str(self.key), "--export")
 

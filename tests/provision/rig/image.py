@@ -14,7 +14,9 @@ _PACKAGES = (
     "kmod,gnupg,unattended-upgrades,linux-image-cloud-amd64,grub2-common,grub-pc-bin"
 )
 _NETWORK = "[Match]\nName=en*\n[Network]\nDHCP=yes\n"  # `en*` only, or networkd grabs Docker's interfaces
-_GRUB = 'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="console=ttyS0"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+_GRUB = (
+    'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="console=ttyS0"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+)
 _ROOT_LABEL = "node-root"
 
 
@@ -46,7 +48,7 @@ def build(directory: Path, public_key: str) -> Image:
 
 def _roomy() -> str | None:
     """Memory if there is plenty: unpacking hundreds of packages is bound by small writes."""
-    shm = Path("/dev/shm")  # noqa: S108
+    shm = Path("/dev/shm")
     return str(shm) if shm.is_dir() and shutil.disk_usage(shm).free > 4 << 30 else None
 
 
@@ -87,10 +89,10 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
     _run(
         "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", f"--include={_PACKAGES}",
         # A smaller initial RAM disk: BIOS reads it a sector at a time.
-        "--essential-hook=mkdir -p \"$1/etc/initramfs-tools/conf.d\"; "
+        '--essential-hook=mkdir -p "$1/etc/initramfs-tools/conf.d"; '
         "printf 'MODULES=list\\nCOMPRESS=zstd\\n' > \"$1/etc/initramfs-tools/conf.d/node\"; "
         "printf 'virtio_pci\\nvirtio_blk\\next4\\n' > \"$1/etc/initramfs-tools/modules\"",
-        f"--customize-hook=sh {configure} \"$1\"",
+        f'--customize-hook=sh {configure} "$1"',
         "bookworm", str(tree.with_suffix(".tar")), env_tmp=scratch,
     )  # fmt: skip
     tree.mkdir()

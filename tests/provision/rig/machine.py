@@ -88,7 +88,8 @@ def booted(
     monitor = directory / f"{name}.qmp"
     overlay.unlink(missing_ok=True)
     subprocess.run(
-        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "qcow2", str(overlay), "8G"], check=True
+        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image.disk), "-F", "qcow2", str(overlay), "8G"],
+        check=True,
     )
     port = _free_port()
     argv = [
@@ -105,6 +106,7 @@ def booted(
     machine = Machine(port, key, process, console, monitor)
     try:
         _wait_for_file(monitor, process)
+        _monitor(monitor, "query-status")  # answers once the devices are there
         if gpus:
             assert _disguise(process.pid) == gpus
         _monitor(monitor, "cont")

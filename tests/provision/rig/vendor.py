@@ -25,7 +25,9 @@ WantedBy=multi-user.target
 """
 
 
-def publish_driver(repository: AptRepository, modules: Path, kernel: str, flavour: str, versions: tuple[str, ...]) -> None:
+def publish_driver(
+    repository: AptRepository, modules: Path, kernel: str, flavour: str, versions: tuple[str, ...]
+) -> None:
     """Add a driver's versions in a flavour (`debian`, `ubuntu`), their pinning packages, NCCL and its tests."""
     make = debian_driver if flavour == "debian" else ubuntu_driver
     for version in versions:
@@ -40,14 +42,14 @@ def debian_driver(version: str, modules: Path, kernel: str) -> list[Package]:
     """The driver as the vendor packs it for Debian 12."""
     full = f"{version}-1"
     same = f"(= {full})"
+    module = f"nvidia-kernel-open-dkms {same} | nvidia-kernel-dkms {same}"
     return [
         Package("nvidia-open", full, {"Depends": f"nvidia-driver {same}, nvidia-kernel-open-dkms {same}"}),
         Package("nvidia-driver", full, {"Depends": f"nvidia-driver-cuda {same}"}),
         Package("nvidia-driver-cuda", full, {
-            "Depends": f"libcuda1 {same}, libnvidia-ml1 {same}, nvidia-kernel-open-dkms {same} | nvidia-kernel-dkms {same},"
-                       f" nvidia-persistenced {same}",
+            "Depends": f"libcuda1 {same}, libnvidia-ml1 {same}, nvidia-persistenced {same}, {module}",
         }, **_programs(version)),
-        Package("libcuda1", full, files={"/usr/share/doc/libcuda1/stand-in": version}),
+        Package("libcuda1", full, files={f"/usr/lib/x86_64-linux-gnu/libcuda.so.{version}": version}),
         Package("libnvidia-ml1", full, files={f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": version}),
         _persistenced("nvidia-persistenced", full),
         Package("nvidia-modprobe", full, files={"/usr/share/doc/nvidia-modprobe/stand-in": version}),
@@ -61,7 +63,7 @@ def ubuntu_driver(version: str, modules: Path, kernel: str) -> list[Package]:
     """The driver as the vendor packs it for Ubuntu 24.04."""
     full = f"{version}-1ubuntu1"
     same = f"(= {full})"
-    branch = version.split(".")[0]
+    branch = version.split(".", maxsplit=1)[0]
     old = int(branch) < 590
 
     def named(stem: str, tail: str = "") -> str:
@@ -83,7 +85,7 @@ def ubuntu_driver(version: str, modules: Path, kernel: str) -> list[Package]:
         Package(dkms, full, {"Depends": f"{common} {same}", "Provides": f"nvidia-kernel {same}",
                              **replacing("nvidia-dkms", "-open")}, **_dkms(version, modules, kernel)),
         Package(compute, full, replacing("libnvidia-compute"),
-                {f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}": version}),
+                {f"/usr/lib/x86_64-linux-gnu/{name}.so.{version}": version for name in ("libcuda", "libnvidia-ml")}),
         Package(utils, full, {"Depends": f"{compute} {same}", **replacing("nvidia-utils")}, **_programs(version)),
         Package(common, full, replacing("nvidia-kernel-common")),
         _persistenced(daemon, full, replacing("nvidia-compute-utils")),
@@ -107,7 +109,7 @@ def proprietary_driver(version: str, modules: Path, kernel: str) -> list[Package
 def toolkit(version: str) -> list[Package]:
     """The container toolkit, which since 1.18 keeps the CDI specification by a unit."""
     same = f"(= {version})"
-    program = _text("nvidia-ctk", version.split("-")[0])
+    program = _text("nvidia-ctk", version.split("-", maxsplit=1)[0])
     refresh = (
         "[Unit]\nDescription=Refresh NVIDIA CDI specification file\n"
         "[Service]\nType=oneshot\nExecCondition=/usr/bin/test -e /sys/module/nvidia/version\n"
@@ -151,14 +153,18 @@ def _dkms(version: str, modules: Path, kernel: str) -> dict[str, object]:
     source = f"/usr/src/nvidia-{version}"
     place = f"/lib/modules/{kernel}/updates/dkms"
     install = (
-        f'if [ -e /etc/stand-in/build-fails-{version} ]; then\n'
+        f"if [ -e /etc/stand-in/build-fails-{version} ]; then\n"
         f'  echo "Error! Bad return status for module build on kernel: {kernel} (x86_64)" >&2\n'
         f'  echo "Consult /var/lib/dkms/nvidia/{version}/build/make.log for more information." >&2\n'
         "  exit 10\nfi\n"
         f"if [ -d /lib/modules/{kernel} ]; then\n"
         f"  mkdir -p {place}\n  cp {source}/*.ko {place}/\n  depmod -a {kernel}\nfi\n"
     )
-    remove = f'if [ "$1" = remove ]; then rm -f {place}/nvidia*.ko; [ ! -d /lib/modules/{kernel} ] || depmod -a {kernel}; fi\n'
+    remove = (
+        f'if [ "$1" = remove ]; then\n'
+        f"  rm -f {place}/nvidia*.ko\n"
+        f"  if [ -d /lib/modules/{kernel} ]; then depmod -a {kernel}; fi\nfi\n"
+    )
     files: dict[str, str | bytes] = {
         f"{source}/{name}": stamped(modules / name, version) for name in ("nvidia.ko", "nvidia-uvm.ko")
     }
