@@ -94,7 +94,8 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         status_handler=_trim_environment,
     )
     try:
-        thread.join()
+        while thread.is_alive():
+            thread.join(0.5)  # not for ever: a signal that another thread takes is acted on when this one wakes
     except BaseException:
         _end_children()
         thread.join()

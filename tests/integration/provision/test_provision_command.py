@@ -127,10 +127,11 @@ def test_secrets_stay_out_of_arguments_artifacts_and_output(site: Site, tmp_path
     password = tmp_path / "vault-password"
     password.write_text(SECRET)
     password.chmod(0o600)
+    site.nodes("a", key=SECRET)
     site.role(
         "service",
         shell("tr '\\0' '\\n' < /proc/$PPID/cmdline; env", "Look around"),
-        shell(f"echo {SECRET}; false", "Handle a key", no_log=True),
+        shell("echo {{ key }}; false", "Handle a key", no_log=True),
     )
     done = site("--vault-password-file", str(password), "--become-password-file", str(password))
     assert done.returncode == 1
