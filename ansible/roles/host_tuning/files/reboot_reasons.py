@@ -5,8 +5,8 @@
 
     {"boot_id": "...", "reasons": ["..."], "repeated": ["..."]}
 
-reasons: what only a boot puts right. repeated: those for which a boot was already made, by the marker; to boot again for
-them would be a loop.
+reasons: what only a boot puts right. repeated: those for which a boot was already made, by the marker; to boot again
+for them would be a loop.
 """
 
 import argparse

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Brings one checkpoint into the model store: resumable, by revision, verified. Standard library only; runs on the node.
+"""Brings one checkpoint into the model store: resumable, by revision, verified. Standard library only.
 
     python3 fetch_model.py ORG/MODEL --to DIR --source hub --revision COMMIT [--hub https://...] [--include '*.json']...
-    python3 fetch_model.py ORG/MODEL --to DIR --source url --from https://files/model/       # has outrider-manifest.json
+    python3 fetch_model.py ORG/MODEL --to DIR --source url --from https://files/model/  # has outrider-manifest.json
     python3 fetch_model.py ORG/MODEL --to DIR --source directory --from /mnt/usb/model
 
 Every file is compared with the SHA-256 that the source states: the hub's for large files (and git's own checksum for
-small ones), the manifest's otherwise. A directory without a manifest states none: then size and the copy's equality with
-what was read are all that can be known. A file that was cut off lies beside its place as NAME.partial and goes on from
-there. What is complete is listed in DIR/outrider-manifest.json, which `outrider` reads too; when that names the same
-source, nothing is done. Prints {"changed": ..., "files": ..., "bytes": ...}; exit code 1 with a message on standard error.
+small ones), the manifest's otherwise. A directory without a manifest states none: then size and the copy's equality
+with what was read are all that can be known. A file that was cut off lies beside its place as NAME.partial and goes
+on from there. What is complete is listed in DIR/outrider-manifest.json, which `outrider` reads too; when that names
+the same source, nothing is done. Prints {"changed": ..., "files": ..., "bytes": ...}; exit code 1 with a message on
+standard error.
 """
 
 import argparse
@@ -31,7 +32,7 @@ TRIES = 5
 TIMEOUT_S = 60
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818 - what is raised is a sentence, not a bug
     """What a person has to know and do."""
 
 
@@ -42,7 +43,7 @@ def opened(url, token, start=0):
         headers["Authorization"] = f"Bearer {token}"
     if start:
         headers["Range"] = f"bytes={start}-"
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)  # noqa: S310
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
 
 
 def fetched_json(url, token):
@@ -101,7 +102,7 @@ def safe(listing):
 
 def hashes_of(path, size):
     """Hash objects that were fed a file's bytes: SHA-256, and git's checksum of a blob of that final size."""
-    hashes = [hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)]  # noqa: S324 - git's
+    hashes = [hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)]  # git names blobs by it
     if path.exists():
         with path.open("rb") as file:
             while piece := file.read(CHUNK):
@@ -205,7 +206,9 @@ def lies_here(directory, source, listing):
         return False
     files = manifest.get("files", {})
     same = manifest.get("from") == source and set(listing) <= set(files)
-    return same and all((directory / n).is_file() and (directory / n).stat().st_size == files[n]["size"] for n in listing)
+    return same and all(
+        (directory / n).is_file() and (directory / n).stat().st_size == files[n]["size"] for n in listing
+    )
 
 
 def require_room(directory, listing, reserve_gb):

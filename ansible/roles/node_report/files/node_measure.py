@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures a node: container canary, timed all-reduces, PCIe links under load, the disk. Prints the whole report as JSON.
+"""Measures a node: container canary, timed all-reduces, PCIe links under load, disk. Prints the report as JSON.
 
     python3 node_measure.py '{"disk": "/var/lib/outrider/models", "all_reduce": {...}, "canary": {...}}'
 
-Lies beside node_facts.py, whose report it completes; the form is described there. Every measurement has a time limit and
-leaves a finding when it runs out: a hanging all-reduce is an entry with `timed_out: true`, and its processes are ended.
-What could not be measured is named with the reason in `unmeasured`.
+Lies beside node_facts.py, whose report it completes; the form is described there. Every measurement has a time limit
+and leaves a finding when it runs out: a hanging all-reduce is an entry with `timed_out: true`, and its processes are
+ended. What could not be measured is named with the reason in `unmeasured`.
 """
 
 import json
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import node_facts
+import node_kernel
 
 # Size, count, type, redop, root; then time (us), algbw, busbw out of place, wrong, and the same in place.
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\w+\s+\w+\s+-?\d+\s+([\d.]+)\s+[\d.]+\s+([\d.]+)\s+(\S+)", re.MULTILINE)
@@ -93,9 +94,9 @@ def all_reduces(asked, gpus, during):
 
 def canary_argv(asked):
     """The container, with the flags of production: CDI devices, host's shared memory, no privileges."""
-    return ["docker", "run", "--rm", "--pull", "missing", "--device", "nvidia.com/gpu=all", "--ipc", "host", "--network", "none",
-            "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true", "--tmpfs", "/tmp",
-            "--entrypoint", asked["command"][0], asked["image"], *asked["command"][1:]]  # fmt: skip
+    return ["docker", "run", "--rm", "--pull", "missing", "--device", "nvidia.com/gpu=all", "--ipc", "host",
+            "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true",
+            "--tmpfs", "/tmp", "--entrypoint", asked["command"][0], asked["image"], *asked["command"][1:]]  # fmt: skip
 
 
 def canary(asked, gpus):
@@ -104,8 +105,8 @@ def canary(asked, gpus):
         return None
     text, code, hung = run_limited(canary_argv(asked), asked["timeout_s"])
     seen = len(re.findall(r"^GPU \d+", text, re.MULTILINE))
-    return {"image": asked["image"], "command": asked["command"], "gpus_seen": seen, "exit_code": code, "timed_out": hung,
-            "ok": code == 0 and seen == gpus, "output": text.strip()[-500:]}  # fmt: skip
+    return {"image": asked["image"], "command": asked["command"], "gpus_seen": seen, "exit_code": code,
+            "timed_out": hung, "ok": code == 0 and seen == gpus, "output": text.strip()[-500:]}  # fmt: skip
 
 
 def largest_file(directory):
@@ -135,7 +136,7 @@ def read_speed(path, limit_bytes, block=1 << 24):
 
 
 def disk_speed(directory, limit_bytes):
-    """Read speed of the weights' directory, or the reason why it was not measured. A file there is read, none is written."""
+    """Read speed of the weights' directory, or why it was not measured. A file there is read, none is written."""
     file = largest_file(directory) if limit_bytes else None
     if file is None or file.stat().st_size < 1 << 28:
         return None, f"no file of 256 MiB or more lies in {directory} yet" if limit_bytes else "not asked for"
@@ -165,6 +166,9 @@ def measure(asked):
     sysfs, proc = Path(asked.get("sysfs", "/sys")), Path(asked.get("proc", "/proc"))
     report = node_facts.read_node(sysfs, proc, Path(asked["disk"]))
     unmeasured = report["unmeasured"]
+    if not asked["measure"]:
+        report["unmeasured"] = dict.fromkeys(("disk", "all_reduce", "canary"), "not asked for (node_report_measure)")
+        return report
     speed, why = disk_speed(asked["disk"], asked["disk_read_bytes"])
     report["disk"]["read_gb_s"] = speed
     if why:
@@ -189,7 +193,7 @@ def main():
     asked = json.loads(sys.argv[1])
     profile = asked["all_reduce"].pop("profile", "") if asked.get("all_reduce") else ""
     if profile:
-        asked["all_reduce"]["env"] = parse_env(node_facts.text_of(profile) or "")
+        asked["all_reduce"]["env"] = parse_env(node_kernel.text_of(profile) or "")
     json.dump(measure(asked), sys.stdout, indent=1)
 
 
