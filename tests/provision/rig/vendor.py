@@ -131,6 +131,32 @@ def toolkit(version: str) -> list[Package]:
     ]  # fmt: skip
 
 
+def docker(version: str) -> list[Package]:
+    """Docker's packages; the engine is a unit that waits."""
+    unit = "[Unit]\nDescription=stand-in engine\n[Service]\nExecStart=/usr/bin/sleep infinity\n"
+    install = "[Install]\nWantedBy=multi-user.target\n"
+    return [
+        Package("docker-ce", version, {"Depends": "docker-ce-cli, containerd.io"},
+                {"/usr/lib/systemd/system/docker.service": unit + install}),
+        Package("docker-ce-cli", version, {}, {"/usr/bin/docker": _text("docker", version.split("-", maxsplit=1)[0])},
+                executable=("/usr/bin/docker",)),
+        *(Package(name, version) for name in ("containerd.io", "docker-buildx-plugin", "docker-compose-plugin")),
+    ]  # fmt: skip
+
+
+def exporter(version: str) -> list[Package]:
+    """The GPU exporter and what it stands on."""
+    unit = (
+        "[Unit]\nDescription=stand-in exporter\n[Service]\nExecStart=/usr/bin/sleep infinity\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    return [
+        Package("datacenter-gpu-manager-4-cuda13", version),
+        Package("datacenter-gpu-manager-exporter", version, {"Depends": "datacenter-gpu-manager-4-cuda13"},
+                {"/usr/lib/systemd/system/nvidia-dcgm-exporter.service": unit}),
+    ]  # fmt: skip
+
+
 def _programs(version: str) -> dict[str, object]:
     return {
         "files": {"/usr/bin/nvidia-smi": _text("nvidia-smi", version)},

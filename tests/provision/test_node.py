@@ -1,0 +1,99 @@
+"""A virtual node from bare to ready, upgraded, and taken back. No real driver is in this: see rig/vendor.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.provision.conftest import describe
+from tests.provision.rig import vendor
+
+if TYPE_CHECKING:
+    from tests.provision.conftest import Site
+
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
+
+# One story in order: each test goes on with the node as the one before left it.
+
+
+def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Site) -> None:
+    outcome = site("--tags", "preflight", preflight_gpus_min=9, outrider_weights_gb=601)
+    assert outcome.code == 1, outcome.said
+    assert "node1 failed at 'preflight" in outcome.said
+    assert outcome.changed == 0
+    assert site.node.run("ls /etc/apt/sources.list.d").stdout.split() == []
+
+
+def test_a_bare_node_becomes_ready_with_one_reboot(site: Site) -> None:
+    boot = site.node.run("cat /proc/sys/kernel/random/boot_id").stdout
+    outcome = site()
+    assert outcome.code in {0, 3}, outcome.said
+    assert site.node.run("cat /proc/sys/kernel/random/boot_id").stdout != boot
+    assert "iommu=off" in site.node.run("cat /proc/cmdline").stdout
+    report = outcome.report
+    assert report["driver"]["version"] == report["driver"]["userspace_version"] == vendor.FIRST
+    assert report["driver"]["open_modules"] is True
+    assert len(report["gpus"]) == len(report["pci_gpus"]) == 8
+    assert {one["ranks"] for one in report["all_reduce"]} == {2, 4, 8}
+    assert report["container"]["canary_ok"] is True
+    assert (outcome.directory / "report.html").is_file()
+
+
+def test_the_second_run_changes_nothing(site: Site) -> None:
+    outcome = site()
+    assert outcome.code in {0, 3}, outcome.said
+    assert outcome.changes() == []
+    assert outcome.changed == 0
+
+
+def test_unattended_upgrades_leave_the_driver_alone(site: Site) -> None:
+    site.repositories.release(vendor.SECOND, vendor.NEXT_BRANCH)
+    site.node.write("/etc/apt/apt.conf.d/99-all-origins", 'Unattended-Upgrade::Origins-Pattern { "origin=*"; };\n')
+    site.node.run("apt-get update -qq")
+    listed = site.node.run("unattended-upgrade --verbose 2>&1; dpkg-query -W 'nvidia*' 'libnvidia*' libcuda1").stdout
+    assert vendor.SECOND not in listed.split("All upgrades")[-1]
+    assert f"nvidia-open\t{vendor.FIRST}-1" in listed
+
+
+def test_an_upgrade_whose_module_does_not_build_leaves_the_old_driver_working(site: Site) -> None:
+    site.node.write(f"/etc/stand-in/build-fails-{vendor.SECOND}", "")
+    outcome = site("upgrade", "--tags", "driver")
+    site.node.run(f"rm /etc/stand-in/build-fails-{vendor.SECOND}")
+    assert outcome.code == 1, outcome.said
+    assert "Bad return status for module build" in outcome.said
+    assert (
+        site.node.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout.split()[0] == vendor.FIRST
+    )
+    assert site.node.run("modinfo -F version nvidia").stdout.strip() == vendor.FIRST
+
+
+def test_an_upgrade_stays_inside_the_branch_and_reboots_into_the_new_module(site: Site) -> None:
+    outcome = site("upgrade")
+    assert outcome.code in {0, 3}, outcome.said
+    driver = outcome.report["driver"]
+    assert driver["loaded_version"] == driver["userspace_version"] == vendor.SECOND
+
+
+def test_peer_transfers_that_hang_are_an_error_although_the_driver_calls_them_fine(site: Site) -> None:
+    describe(site.node, hang_at_ranks=[4])
+    outcome = site("report", "--stack", "kimi-k2.5-rtx6000x8")
+    describe(site.node)
+    assert outcome.code == 1
+    assert "NODE007" in outcome.said
+    assert outcome.report["p2p"] is True
+    assert {one["ranks"] for one in outcome.report["all_reduce"] if one["timed_out"]} == {4}
+
+
+def test_another_branch_comes_only_on_request(site: Site) -> None:
+    outcome = site("upgrade", "--set", "nvidia_driver_branch=590")
+    assert outcome.code in {0, 3}, outcome.said
+    assert outcome.report["driver"]["loaded_version"] == vendor.NEXT_BRANCH
+
+
+def test_reset_takes_back_what_was_set_up(site: Site) -> None:
+    outcome = site("reset", "--yes", "--set", "nvidia_driver_remove=true")
+    assert outcome.code == 0, outcome.said
+    assert site.node.run("which nvidia-smi", check=False).returncode == 1
+    assert site.node.run("apt-mark showhold").stdout == ""
+    kept = site.node.run("ls /etc/apt/sources.list.d /etc/apt/preferences.d /etc/default/grub.d", check=False).stdout
+    assert "outrider" not in kept
