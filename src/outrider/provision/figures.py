@@ -61,14 +61,19 @@ def _by_size(
             text=f"timed out at {', '.join(map(str, hung))} GPUs", xref="paper", yref="paper", x=0.5, y=1.02,
             xanchor="center", yanchor="bottom", showarrow=False, font={"color": _BAD, "size": 14},
         )  # fmt: skip
-    ticks = sorted(sizes)[:: max(1, len(sizes) // 8)]
+    ticks = sorted(sizes)[:: -(-len(sizes) // 7)]
     figure.update_layout(
         font={"family": _FONT, "color": _INK, "size": 13}, height=330, paper_bgcolor="white", plot_bgcolor="white",
         margin={"l": 60, "r": 20, "t": 36, "b": 50}, legend={"orientation": "h", "y": 1.14, "x": 0},
         hovermode="x unified",
     )  # fmt: skip
     figure.update_xaxes(
-        type="log", title="message", gridcolor=_GRID, tickvals=ticks, ticktext=[human_bytes(size) for size in ticks]
+        type="log",
+        title="message",
+        gridcolor=_GRID,
+        tickangle=0,
+        tickvals=ticks,
+        ticktext=[human_bytes(size) for size in ticks],
     )
     # Decades only: plotly's minor labels on a log axis ("2", "5") read like values of their own.
     axis = {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}

@@ -104,7 +104,8 @@ def _pack(tree: Path, directory: Path) -> Path:
     raw, disk = directory / "root.raw", directory / "root.qcow2"
     with raw.open("wb") as file:
         file.truncate(6 << 30)
-    _run("mke2fs", "-q", "-t", "ext4", "-L", _ROOT_LABEL, "-E", "lazy_itable_init=1", "-d", str(tree), str(raw))
+    features = "^metadata_csum_seed,^orphan_file"  # GRUB reads neither
+    _run("mke2fs", "-q", "-t", "ext4", "-O", features, "-L", _ROOT_LABEL, "-d", str(tree), str(raw))
     _run("qemu-img", "convert", "-O", "qcow2", str(raw), str(disk))
     raw.unlink()
     return disk
@@ -115,8 +116,8 @@ def _boot_loader(directory: Path) -> Path:
     tree, iso = directory / "grub-cd", directory / "grub.iso"
     (tree / "boot/grub").mkdir(parents=True, exist_ok=True)
     (tree / "boot/grub/grub.cfg").write_text(
-        f"search --no-floppy --label {_ROOT_LABEL} --set=root\nset prefix=($root)/boot/grub\n"
-        "configfile ($root)/boot/grub/grub.cfg\n"
+        # Modules come from the CD, where `prefix` points; everything else from the disk.
+        f"insmod ext2\nsearch --no-floppy --label {_ROOT_LABEL} --set=root\nconfigfile ($root)/boot/grub/grub.cfg\n"
     )
     _run("grub-mkrescue", "-d", "/usr/lib/grub/i386-pc", "--compress=xz", "-o", str(iso), str(tree))
     return iso

@@ -124,7 +124,7 @@ def test_what_was_left_out_is_a_note_with_its_reason() -> None:
     facts = NodeFacts.model_validate(SAMPLE | {"unmeasured": {"disk": "node_report_measure is off"}})
     findings = {one.code: one for one in check_node(flagship(), facts, mla=True)}
     assert codes(findings.values()) == set()
-    assert findings["NODE030"].evidence == "node_report_measure is off"
+    assert findings["NODE030"].evidence == "disk: node_report_measure is off"
 
 
 def test_held_driver_packages_and_loose_tools_are_fine() -> None:

@@ -38,7 +38,7 @@ def check_form(unknown: Collection[str], schema: object) -> list[Finding]:
 
 def _measurements(node: NodeFacts) -> Iterable[Finding]:
     for name, reason in sorted(node.unmeasured.items()):
-        yield found("NODE030", f"node report, {name}", reason)
+        yield found("NODE030", f"node report, {name}", f"{name}: {reason}")
     for one in node.all_reduce or ():
         if one.error and not one.timed_out:
             yield found("NODE032", "node report, all_reduce", f"{one.ranks} ranks: {one.error}")
