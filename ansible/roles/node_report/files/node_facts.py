@@ -31,7 +31,7 @@ cannot be read is null, which means unknown, never "no".
     disks          list of mount, device, filesystem, size_gb, free_gb
     packages       list of name, version, held: of driver, CUDA, NCCL, containers, exporters, kernel
     all_reduce     list of ranks, size_bytes, latency_us, bandwidth_gb_s (bus, 1e9 bytes/s), timed_out, error; empty
-                   until measured; all_reduce_env: what NCCL was told;  unmeasured: reason by name of what was not measured
+                   until measured; all_reduce_env: what NCCL was told;  unmeasured: reason by name of what was not
 
 A GPU's link sleeps when idle: pcie_generation of an idle GPU is lower than under load, so node_measure.py reads it
 again while the GPUs work. Fields that `outrider preflight --node` reads keep the names that it knows
