@@ -18,7 +18,7 @@ def failure(res: dict[str, Any], *, unreachable: bool = False, tasks_before: int
     ("message", "advice"),
     [
         (
-            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)",
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. Held by process 7",
             "another package manager",
         ),
         ("E: Failed to fetch http://repo/Packages  Connection refused", "repository cannot be reached"),
