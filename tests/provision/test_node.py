@@ -17,11 +17,41 @@ pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
 
 
 def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Site) -> None:
-    outcome = site("--tags", "preflight", preflight_gpus_min=9, outrider_weights_gb=601)
+    systems = [{"distribution": "Ubuntu", "version": "24.04"}]
+    outcome = site(preflight_gpus_min=9, outrider_weights_gb=601, preflight_supported_systems=systems)
     assert outcome.code == 1, outcome.said
-    assert "node1 failed at 'preflight" in outcome.said
+    assert "node1 failed at 'preflight: Check that'" in outcome.said
+    for fault in ("Debian 12 is not among Ubuntu 24.04", "8 GPUs on the PCI bus", "601 needed for the weights"):
+        assert fault in outcome.said
     assert outcome.changed == 0
-    assert site.node.run("ls /etc/apt/sources.list.d").stdout.split() == []
+    assert "outrider" not in site.node.run("ls /etc/apt/sources.list.d /etc/apt/preferences.d").stdout
+
+
+def test_a_node_without_gpus_whose_firmware_wants_signatures(site: Site) -> None:
+    secure_boot = "/opt/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    site.node.run("mkdir -p /opt/sys/bus/pci/devices")
+    site.node.write(secure_boot, "\x06\0\0\0\x01")
+    outcome = site("--tags", "preflight", preflight_sysfs="/opt/sys")
+    assert outcome.code == 1, outcome.said
+    for fault in ("0 GPUs on the PCI bus", "Secure Boot is on"):
+        assert fault in outcome.said
+
+
+def test_a_repository_that_is_not_reached_is_named(site: Site) -> None:
+    outcome = site("--tags", "driver", nvidia_driver_repository_uri="http://10.0.2.2:1/none")
+    assert outcome.code == 1, outcome.said
+    assert "a package repository cannot be reached from the node" in outcome.said
+
+
+def test_a_held_lock_of_apt_is_named(site: Site) -> None:
+    hold = (
+        "import fcntl, signal; files = [open(f'/var/lib/{name}', 'w') for name in ('dpkg/lock-frontend', "
+        "'apt/lists/lock')]; [fcntl.lockf(file, fcntl.LOCK_EX) for file in files]; print(flush=True); signal.pause()"
+    )
+    with site.node.holding("python3", "-c", hold):
+        outcome = site("--tags", "driver", outrider_apt_lock_timeout_s=3)
+    assert outcome.code == 1, outcome.said
+    assert "another package manager holds apt's lock" in outcome.said
 
 
 def test_a_bare_node_becomes_ready_with_one_reboot(site: Site) -> None:
@@ -44,6 +74,15 @@ def test_the_second_run_changes_nothing(site: Site) -> None:
     assert outcome.code in {0, 3}, outcome.said
     assert outcome.changes() == []
     assert outcome.changed == 0
+
+
+def test_libraries_of_another_version_than_the_module_are_named(site: Site) -> None:
+    site.node.run(f"sed -i.kept s/{vendor.FIRST}/{vendor.SECOND}/ /usr/bin/nvidia-smi")
+    outcome = site("report")
+    site.node.run("mv /usr/bin/nvidia-smi.kept /usr/bin/nvidia-smi")
+    assert outcome.code == 1, outcome.said
+    assert "NODE024" in outcome.said
+    assert "version mismatch" in outcome.said
 
 
 def test_unattended_upgrades_leave_the_driver_alone(site: Site) -> None:

@@ -95,9 +95,9 @@ def failure_of(data: Mapping[str, Any], *, unreachable: bool, tasks_before: int 
 def _message(res: Mapping[str, Any]) -> str:
     if "censored" in res:
         return "the task's output is kept secret (no_log); its name says what it does"
-    for item in res.get("results") or ():
-        if isinstance(item, Mapping) and (item.get("failed") or item.get("unreachable")):
-            return _message(item)
+    items = [one for one in res.get("results") or () if isinstance(one, Mapping)]
+    if failed := [one for one in items if one.get("failed") or one.get("unreachable")]:
+        return "\n".join(dict.fromkeys(_message(one) for one in failed))[:_LONGEST]
     parts = [_text(res.get(name)) for name in ("msg", "stderr", "module_stderr", "exception")]
     said = [part for part in parts[:3] if part] or parts[3:]
     if not said[0] and res.get("stdout"):
@@ -106,7 +106,7 @@ def _message(res: Mapping[str, Any]) -> str:
     return text[:_LONGEST] or "the task gave no reason"
 
 
-_LONGEST = 2000
+_LONGEST = 4000
 
 
 def _text(value: object) -> str:

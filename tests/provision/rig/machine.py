@@ -57,6 +57,20 @@ class Machine:
         assert done.returncode == 0 or not check, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 
+    @contextlib.contextmanager
+    def holding(self, *argv: str) -> Iterator[None]:
+        """Let a program run on the node during the block; it prints a line once it is ready."""
+        ssh = ["ssh", "-tt", *self.ssh_options, "root@127.0.0.1", shlex.join(argv)]
+        process = subprocess.Popen(ssh, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield
+        finally:
+            process.terminate()  # the terminal's end hangs the program up
+            process.wait()
+            process.communicate()
+
     def write(self, path: str, text: str) -> None:
         """Write a file on the node."""
         quoted = shlex.quote(path)

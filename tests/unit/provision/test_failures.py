@@ -57,9 +57,11 @@ def test_what_is_secret_stays_secret() -> None:
     assert "no_log" in failure({"censored": "the output has been hidden"})
 
 
-def test_the_item_that_failed_is_the_reason() -> None:
-    results = [{"failed": False, "msg": "fine"}, {"failed": True, "msg": "only 4 GPUs"}]
-    assert "wrong: only 4 GPUs" in failure({"msg": "One or more items failed", "results": results})
+def test_all_items_that_failed_are_the_reason() -> None:
+    results = [{"msg": "fine"}, {"failed": True, "msg": "only 4 GPUs"}, {"failed": True, "msg": "disk too small"}]
+    text = failure({"msg": "One or more items failed", "results": results})
+    assert "wrong: only 4 GPUs\n         disk too small" in text
+    assert "fine" not in text
 
 
 def test_a_command_that_only_wrote_is_quoted() -> None:
