@@ -38,6 +38,9 @@ class Repositories:
         self.modules, self.kernel = modules, kernel
         self.debian = AptRepository(directory / "debian", vendor.ORIGIN)
         self.ubuntu = AptRepository(directory / "ubuntu", vendor.ORIGIN)
+        self.system = AptRepository(directory / "system", "Debian")
+        self.system.add(*vendor.system(kernel))
+        self.system.publish()
         self.debian.add(*vendor.toolkit(vendor.TOOLKIT), *vendor.docker("28.5.2-1"), *vendor.exporter("4.5.0-1"))
         self.debian.add(*vendor.proprietary_driver(vendor.FIRST, modules, kernel))
         vendor.publish_driver(self.debian, modules, kernel, "debian", (vendor.FIRST,))
@@ -58,8 +61,8 @@ class Repositories:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
-        self.debian.close()
-        self.ubuntu.close()
+        for repository in (self.system, self.debian, self.ubuntu):
+            repository.close()
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -192,7 +195,17 @@ def site(
     directory = tmp_path_factory.mktemp("node")
     with machine.booted(node_image, key, directory, gpus=8) as node:
         describe(node)
+        play_the_mirror(node, repositories)
         yield Site(node, repositories, directory)
+
+
+def play_the_mirror(node: machine.Machine, repositories: Repositories) -> None:
+    """Let the node's own sources be the test's: apt reads Debian's sixty thousand packages anew at every call."""
+    node.write("/usr/share/keyrings/system.asc", repositories.system.armoured_key())
+    source = f"deb [signed-by=/usr/share/keyrings/system.asc] {repositories.uri('system')} ./\n"
+    node.run("rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/* /var/lib/apt/lists/*")
+    node.write("/etc/apt/sources.list", source)
+    node.run("apt-get update -qq")
 
 
 def describe(node: machine.Machine, **changes: Any) -> None:

@@ -54,6 +54,11 @@ class AptRepository:
         """The public key, as `Signed-By` takes it."""
         return self.directory / "archive-keyring.gpg"
 
+    def armoured_key(self) -> str:
+        """The public key as text."""
+        argv = ["gpg", "--homedir", str(self._home), "--batch", "--armor", "--export"]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
     def add(self, *packages: Package) -> None:
         """Build packages into the repository; `publish` makes them visible."""
         for package in packages:

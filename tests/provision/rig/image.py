@@ -14,9 +14,7 @@ _PACKAGES = (
     "kmod,gnupg,unattended-upgrades,linux-image-cloud-amd64,grub2-common,grub-pc-bin"
 )
 _NETWORK = "[Match]\nName=en*\n[Network]\nDHCP=yes\n"  # `en*` only, or networkd grabs Docker's interfaces
-_GRUB = (
-    'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="console=ttyS0"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
-)
+_GRUB = 'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
 _ROOT_LABEL = "node-root"
 
 

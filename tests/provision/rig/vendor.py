@@ -34,7 +34,7 @@ def publish_driver(
         repository.add(*make(version, modules, kernel))
     for branch in sorted({version.split(".")[0] for version in versions}):
         repository.add(_pinning(branch))
-    repository.add(*_nccl(), _headers(kernel))
+    repository.add(*_nccl())
     repository.publish()
 
 
@@ -157,6 +157,21 @@ def exporter(version: str) -> list[Package]:
     ]  # fmt: skip
 
 
+def system(kernel: str) -> list[Package]:
+    """What the roles want of the distribution itself; the real ones pull a compiler, which takes minutes when emulated."""
+    headers = f"linux-headers-{kernel}"
+    unit = (
+        "[Unit]\nDescription=stand-in exporter\n[Service]\nExecStart=/usr/bin/sleep infinity\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    return [
+        Package(headers, "99-1", files={f"/lib/modules/{kernel}/build/Makefile": "# stand-in\n"}),
+        Package("linux-headers-cloud-amd64", "99-1", {"Depends": headers}),
+        Package("prometheus-node-exporter", "1.9.0-1", {},
+                {"/usr/lib/systemd/system/prometheus-node-exporter.service": unit}),
+    ]  # fmt: skip
+
+
 def _programs(version: str) -> dict[str, object]:
     return {
         "files": {"/usr/bin/nvidia-smi": _text("nvidia-smi", version)},
@@ -217,11 +232,6 @@ def _nccl() -> list[Package]:
         Package("nccl-tests", "2.17.6-1", {"Depends": "libnccl2"}, {program: _text("all_reduce_perf", "")},
                 executable=(program,)),
     ]  # fmt: skip
-
-
-def _headers(kernel: str) -> Package:
-    """Headers by their own name, newer than Debian's: a compiler is not what these tests are about."""
-    return Package(f"linux-headers-{kernel}", "99-1", files={f"/lib/modules/{kernel}/build/Makefile": "# stand-in\n"})
 
 
 def _text(name: str, version: str) -> str:
