@@ -14,7 +14,10 @@ _PACKAGES = (
     "kmod,gnupg,unattended-upgrades,linux-image-cloud-amd64,grub2-common,grub-pc-bin"
 )
 _NETWORK = "[Match]\nName=en*\n[Network]\nDHCP=yes\n"  # `en*` only, or networkd grabs Docker's interfaces
-_GRUB = 'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+_OPTIONS = "console=ttyS0 mitigations=off"
+_GRUB = (
+    f'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="{_OPTIONS}"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+)
 _ROOT_LABEL = "node-root"
 
 
@@ -81,7 +84,7 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         # grub-mkconfig asks the running machine for its root device; the node's own says the same at its first boot.
         'k=$(ls "$1/lib/modules")\n'
         'mkdir -p "$1/boot/grub"\n'
-        f'printf "set timeout=0\\nlinux /boot/vmlinuz-%s root=LABEL={_ROOT_LABEL} ro console=ttyS0 quiet\\n'
+        f'printf "set timeout=0\\nlinux /boot/vmlinuz-%s root=LABEL={_ROOT_LABEL} ro {_OPTIONS} quiet\\n'
         'initrd /boot/initrd.img-%s\\nboot\\n" "$k" "$k" > "$1/boot/grub/grub.cfg"\n'
     )
     _run(

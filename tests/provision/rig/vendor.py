@@ -158,7 +158,7 @@ def exporter(version: str) -> list[Package]:
 
 
 def system(kernel: str) -> list[Package]:
-    """What the roles want of the distribution itself; the real ones pull a compiler, which takes minutes when emulated."""
+    """What the roles want of the distribution; real headers pull a compiler, which takes minutes when emulated."""
     headers = f"linux-headers-{kernel}"
     unit = (
         "[Unit]\nDescription=stand-in exporter\n[Service]\nExecStart=/usr/bin/sleep infinity\n"
