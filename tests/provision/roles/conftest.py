@@ -65,9 +65,7 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "container_runtime_docker_repository_components": [],
         "container_runtime_docker_repository_key": "file:///srv/vendors/containers/archive-keyring.gpg",
         "container_runtime_docker_packages": ["docker-ce"],
-        "container_runtime_toolkit_repository_uri": "file:/srv/vendors/containers",
-        "container_runtime_toolkit_repository_suite": "./",
-        "container_runtime_toolkit_repository_key": "file:///srv/vendors/containers/archive-keyring.gpg",
+        "container_runtime_toolkit_repository_uri": "",  # the same repository
         "nccl_tests_source": "package",
         "monitoring_gpu_exporter": False,
         "model_store_reserve_gb": 0,
