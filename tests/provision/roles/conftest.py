@@ -53,8 +53,8 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "preflight_kernel_headers": False,
         "host_tuning_bootloader": "external",
         "host_tuning_sysfs": "/srv/sysfs",
-        # The kernel is shared with the machine that runs the tests: only what a network namespace has of its own.
-        "host_tuning_sysctl": {"net.core.somaxconn": 4096},
+        # The kernel is shared with the machine that runs the tests, and /proc/sys cannot be written here.
+        "host_tuning_sysctl": {},
         "nvidia_driver_repository_uri": "file:/srv/vendors/driver",
         "nvidia_driver_repository_suite": "./",
         "nvidia_driver_repository_key": "file:///srv/vendors/driver/archive-keyring.gpg",
@@ -65,9 +65,7 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "container_runtime_docker_repository_components": [],
         "container_runtime_docker_repository_key": "file:///srv/vendors/containers/archive-keyring.gpg",
         "container_runtime_docker_packages": ["docker-ce"],
-        "container_runtime_toolkit_repository_uri": "file:/srv/vendors/containers",
-        "container_runtime_toolkit_repository_suite": "./",
-        "container_runtime_toolkit_repository_key": "file:///srv/vendors/containers/archive-keyring.gpg",
+        "container_runtime_toolkit_repository_uri": "",  # the same repository
         "nccl_tests_source": "package",
         "monitoring_gpu_exporter": False,
         "model_store_reserve_gb": 0,

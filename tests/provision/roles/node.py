@@ -27,8 +27,8 @@ __attribute__((section(".modinfo"), used)) static const char version[] = "versio
 __attribute__((section(".modinfo"), used)) static const char license[] = "license=%s";
 """
 _DEPMOD = """\
-#!/bin/sh
-/sbin/depmod "$@"
+#!/bin/bash
+(exec -a depmod /bin/kmod "$@")
 mkdir -p /srv/sysfs/module/nvidia
 version=$(modinfo -F version nvidia 2>/dev/null) && [ -n "$version" ] && echo "$version" >/srv/sysfs/module/nvidia/version \
   || rm -rf /srv/sysfs/module/nvidia
@@ -38,9 +38,9 @@ DOCKERFILE = """\
 FROM {base}
 COPY sysfs /srv/sysfs
 COPY stand-in /etc/stand-in
-COPY depmod /usr/local/sbin/depmod
+COPY depmod /srv/depmod
 COPY key.pub /root/.ssh/authorized_keys
-RUN apt-get update -qq && chmod 755 /usr/local/sbin/depmod && chmod 700 /root/.ssh && chmod 600 /root/.ssh/authorized_keys && mkdir -p /lib/modules/$(uname -r) \\
+RUN apt-get update -qq && rm /usr/sbin/depmod && install --mode 755 /srv/depmod /usr/sbin/depmod && chmod 700 /root/.ssh && chmod 600 /root/.ssh/authorized_keys && mkdir -p /lib/modules/$(uname -r) \\
  && touch /lib/modules/$(uname -r)/modules.order /lib/modules/$(uname -r)/modules.builtin \\
  && systemctl mask systemd-udevd.service systemd-modules-load.service systemd-sysctl.service getty.target
 CMD ["/sbin/init"]

@@ -23,8 +23,8 @@ def test_check_mode_on_a_bare_node_shows_what_would_be_done(node: Node, variable
     seen = node.play("site.yml", variables, "--check", "--diff")
     assert seen.code == 0, seen.text[-4000:]
     assert "Would install nvidia-driver-pinning-580, nvidia-open" in seen.text
-    assert "+net.core.somaxconn = 4096" in seen.text
-    assert node.run("ls /etc/apt/preferences.d /etc/outrider 2>/dev/null", check=False) == ""
+    assert "+DefaultLimitMEMLOCK=infinity" in seen.text
+    assert node.run("find /etc /usr/local/sbin /var/lib/outrider -name '*outrider*' 2>/dev/null", check=False) == ""
     assert node.report()["pci_gpus"][7]["id"] == "2bb5"
 
 
