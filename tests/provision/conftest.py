@@ -109,7 +109,8 @@ class Site:
         file.write_text(yaml.safe_dump({"ray_workers": {"hosts": {"node1": known | variables}}}))
         return file
 
-    def __call__(self, *words: str, **variables: Any) -> Outcome:
+    def begin(self, *words: str, **variables: Any) -> subprocess.Popen[str]:
+        """Start a run."""
         argv = [sys.executable, "-m", "outrider.cli", "provision", *words, "-i", str(self.inventory(**variables))]
         env = os.environ | {
             "OUTRIDER_RESULTS": str(self.directory / "results"),
@@ -117,26 +118,24 @@ class Site:
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=560, env=env)
-        return Outcome(done, max((self.directory / "results" / "provision").iterdir()))
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+    def end(self, process: subprocess.Popen[str], said: str = "") -> Outcome:
+        """Wait for a run; `said` is what was read of its output already."""
+        said += process.communicate(timeout=560)[0]
+        return Outcome(process.returncode, said, max((self.directory / "results" / "provision").iterdir()))
+
+    def __call__(self, *words: str, **variables: Any) -> Outcome:
+        return self.end(self.begin(*words, **variables))
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended."""
 
-    done: subprocess.CompletedProcess[str]
+    code: int
+    said: str
     directory: Path
-
-    @property
-    def code(self) -> int:
-        """Exit code of the command."""
-        return self.done.returncode
-
-    @property
-    def said(self) -> str:
-        """All that it printed."""
-        return self.done.stdout + self.done.stderr
 
     @property
     def summary(self) -> dict[str, Any]:
