@@ -28,6 +28,7 @@ GPU = {
     "pcie_generation": 5,
     "pcie_width": 16,
 }
+_PATIENCE_S = 1500  # emulated, and the machine may be busy; alone it takes minutes
 _HOST_OF_NODE = "10.0.2.2"  # QEMU's user network: this machine's loopback, as the node sees it
 
 
@@ -122,7 +123,7 @@ class Site:
 
     def end(self, process: subprocess.Popen[str], said: str = "") -> Outcome:
         """Wait for a run; `said` is what was read of its output already."""
-        said += process.communicate(timeout=560)[0]
+        said += process.communicate(timeout=_PATIENCE_S)[0]
         return Outcome(process.returncode, said, max((self.directory / "results" / "provision").iterdir()))
 
     def __call__(self, *words: str, **variables: Any) -> Outcome:
