@@ -179,14 +179,18 @@ class Vendors:
         self.driver = AptRepository(directory / "driver", vendor.ORIGIN)
         self.containers = AptRepository(directory / "containers", "containers")
         self.publish(vendor.FIRST)
-        docker = Package("docker-ce", "5:28.5.1-1", {}, {
-            "/usr/bin/docker": _DOCKER, "/usr/lib/systemd/system/docker.service": _ENGINE_UNIT,
-        }, executable=("/usr/bin/docker",), scripts={"postinst": "getent group docker >/dev/null || groupadd --system docker\n"})  # fmt: skip
+        docker = Package(
+            "docker-ce",
+            "5:28.5.1-1",
+            files={"/usr/bin/docker": _DOCKER, "/usr/lib/systemd/system/docker.service": _ENGINE_UNIT},
+            executable=("/usr/bin/docker",),
+            scripts={"postinst": "getent group docker >/dev/null || groupadd --system docker\n"},
+        )
         self.containers.add(docker, *map(_at_home, vendor.toolkit(vendor.TOOLKIT)))
         self.containers.publish()
 
     def publish(self, *versions: str, flavour: str = "debian", to: AptRepository | None = None) -> None:
-        """Add driver versions with their pinning packages, NCCL and its tests, to the driver's repository or another."""
+        """Add driver versions, their pinning packages, NCCL and its tests to the driver's repository or another."""
         repository = to or self.driver
         make = vendor.debian_driver if flavour == "debian" else vendor.ubuntu_driver
         for version in versions:
@@ -232,7 +236,8 @@ def start(tag: str, directory: Path, mounts: dict[Path, str]) -> Node:
     volumes = [word for source, place in mounts.items() for word in ("--volume", f"{source}:{place}:ro")]
     name = _docker(
         "run", "--detach", "--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "apparmor=unconfined",
-        "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw", *volumes, tag,
+        "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw",
+        *volumes, tag,
     ).stdout.strip()  # fmt: skip
     deadline = time.monotonic() + 120
     while _docker("exec", name, "systemctl", "is-system-running", "--wait", check=False).stdout.strip() not in {

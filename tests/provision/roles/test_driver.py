@@ -1,4 +1,4 @@
-"""The driver's role against a real apt: pins and holds, a build that fails, the renaming at 590, a proprietary driver."""
+"""The driver's role against a real apt: pins, holds, a build that fails, the renaming at 590, a closed driver."""
 
 from __future__ import annotations
 
@@ -130,9 +130,13 @@ def test_a_proprietary_driver_stops_the_run_and_leaves_with_migrate(
 ) -> None:
     node.reset_packages()
     vendors.publish_proprietary(vendor.FIRST)
-    source = "deb [signed-by=/srv/vendors/driver/archive-keyring.gpg] file:/srv/vendors/driver ./"
-    node.run(f"rm -f /etc/apt/sources.list.d/outrider-nvidia-driver.sources; echo '{source}' >/etc/apt/sources.list.d/old.list;"
-             " apt-get update -qq && apt-get install -y -qq cuda-drivers && rm /etc/apt/sources.list.d/old.list")  # fmt: skip
+    source = "deb [signed-by=/etc/apt/keyrings/old.gpg] file:/srv/vendors/driver ./"
+    node.run(
+        "rm -f /etc/apt/sources.list.d/outrider-nvidia-driver.sources /etc/apt/preferences.d/*nvidia*;"
+        " install --mode 644 -D /srv/vendors/driver/archive-keyring.gpg /etc/apt/keyrings/old.gpg;"
+        f" echo '{source}' >/etc/apt/sources.list.d/old.list; apt-get update -qq"
+        " && apt-get install -y -qq cuda-drivers && rm /etc/apt/sources.list.d/old.list"
+    )
     assert node.run("modinfo -F license nvidia") == "NVIDIA"
     stopped = node.play("site.yml", variables, "--tags", "preflight")
     assert stopped.code == 2
