@@ -1,4 +1,4 @@
-"""site.yml on a node that systemd booted: what it sets up, a second time without a change, and what reset.yml takes back."""
+"""site.yml on a node that systemd booted: what it sets up, nothing the second time, and what reset.yml takes back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def test_services_get_locked_memory_and_open_files(node: Node, first: Seen) -> N
 
 
 def test_the_boot_unit_ran(node: Node, first: Seen) -> None:
-    assert node.run("systemctl is-active outrider-host-tuning && systemctl is-enabled outrider-host-tuning") == "active\nenabled"
+    assert (
+        node.run("systemctl is-active outrider-host-tuning && systemctl is-enabled outrider-host-tuning")
+        == "active\nenabled"
+    )
 
 
 def test_the_engine_has_one_configuration(node: Node, first: Seen) -> None:
@@ -93,11 +96,18 @@ def test_the_report_has_what_was_measured_and_what_hung(node: Node, first: Seen)
     assert (timed, hung) == ({2, 4}, {8})
     assert report["all_reduce_env"]["NCCL_PROTO"] == "LL"
     assert "canary" in report["unmeasured"]
-    assert {p["name"] for p in report["packages"] if p["held"]} >= {"nvidia-open", "libnccl2", "nvidia-container-toolkit"}
+    assert {p["name"] for p in report["packages"] if p["held"]} >= {
+        "nvidia-open",
+        "libnccl2",
+        "nvidia-container-toolkit",
+    }
 
 
 def test_permissions_of_the_system_are_as_before(node: Node, first: Seen) -> None:
-    assert node.run("stat -c '%a %U' /etc /etc/apt /etc/systemd/system /usr/local/sbin /var/lib").splitlines() == ["755 root"] * 5
+    assert (
+        node.run("stat -c '%a %U' /etc /etc/apt /etc/systemd/system /usr/local/sbin /var/lib").splitlines()
+        == ["755 root"] * 5
+    )
 
 
 def test_reset_asks_first(node: Node, first: Seen, variables: dict[str, Any]) -> None:
@@ -106,12 +116,13 @@ def test_reset_asks_first(node: Node, first: Seen, variables: dict[str, Any]) ->
     assert "-e outrider_reset=true" in seen.text
 
 
-def test_reset_takes_everything_back_but_weights_and_driver(
-    node: Node, first: Seen, variables: dict[str, Any]
-) -> None:
+def test_reset_takes_everything_back_but_weights_and_driver(node: Node, first: Seen, variables: dict[str, Any]) -> None:
     seen = node.play("reset.yml", variables, "--extra-vars", "outrider_reset=true")
     assert seen.code == 0, seen.text[-4000:]
-    left = node.run("find /etc -name '*outrider*' -not -path '*/docker/*'; ls /etc/apt/preferences.d/*outrider* 2>/dev/null", check=False)
+    left = node.run(
+        "find /etc -name '*outrider*' -not -path '*/docker/*'; ls /etc/apt/preferences.d/*outrider* 2>/dev/null",
+        check=False,
+    )
     assert left == ""
     assert node.run("apt-mark showhold") == ""
     assert node.run("ls /var/lib/outrider/models/org/model/smollm2-cpu.yaml")
