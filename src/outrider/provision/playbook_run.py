@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ from outrider.provision.errors import ProvisionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from threading import Thread
 
     from outrider.provision.run_directory import RunDirectory
 
@@ -97,8 +100,7 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         while thread.is_alive():
             thread.join(0.5)  # not for ever: a signal that another thread takes is acted on when this one wakes
     except BaseException:
-        _end_children()
-        thread.join()
+        _end_children(thread)
         raise
     stdout = directory.path / "artifacts" / "ansible" / "stdout"
     output = stdout.read_text(encoding="utf-8", errors="replace") if stdout.is_file() else ""
@@ -147,22 +149,22 @@ def _trim_environment(_status: dict[str, Any], runner_config: Any) -> None:
     runner_config.env = kept_environment(runner_config.env)
 
 
-def _end_children() -> None:
+def _end_children(thread: Thread) -> None:
     """Interrupt the playbook as Ctrl-C in its terminal would; what has not ended after the grace is killed.
 
-    Its workers lead sessions of their own (ansible-core 2.19), so a signal to the process group would miss them.
+    Its workers lead sessions of their own (ansible-core 2.19), so a signal to the process group would miss them. The
+    playbook itself is ansible-runner's child to wait for, so only its thread and its descendants are waited for here.
     """
     family = psutil.Process().children(recursive=True)
     for process in family:
         if _is_playbook(process):
-            process.send_signal(2)
-    _, alive = psutil.wait_procs(family, timeout=_GRACE_S)
-    for process in alive:
-        try:
+            process.send_signal(signal.SIGINT)
+    thread.join(_GRACE_S)
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(alive, timeout=_GRACE_S)
+    thread.join()
+    psutil.wait_procs(family, timeout=_GRACE_S)
 
 
 def _is_playbook(process: psutil.Process) -> bool:

@@ -234,6 +234,7 @@ def test_ctrl_c_leaves_nothing_running_and_says_how_to_go_on(waiting: tuple[Site
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
     assert "run the same command again" in out
+    assert "Traceback" not in out + err
     assert [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
     assert site.summary()["status"] == "interrupted"
     assert not (tmp_path / "second").exists()
