@@ -11,6 +11,7 @@ from outrider.preflight.catalogue import KINDS
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
+from outrider.preflight.checks.flags import check_flags
 from outrider.preflight.checks.node import check_node
 from outrider.preflight.checks.running import check_running
 from outrider.preflight.checks.speculation import check_speculation
@@ -117,7 +118,13 @@ def run_preflight(
 
 
 def _findings(case: Case) -> list[Finding]:
-    found_here = [*check_target(case), *check_tokenizer(case), *check_drafter(case), *check_speculation(case)]
+    found_here = [
+        *check_target(case),
+        *check_flags(case),
+        *check_tokenizer(case),
+        *check_drafter(case),
+        *check_speculation(case),
+    ]
     if case.drafter is not None:
         found_here += check_files(case.drafter)
     elif case.spec is not None and case.spec.drafter is not None:

@@ -24,6 +24,8 @@ _ARCH = "transformers_utils/model_arch_config_convertor.py"
 _ROPE = "model_executor/layers/rotary_embedding/__init__.py"
 _BACKENDS = "v1/attention/backends/registry.py"
 _SPECULATORS = "transformers_utils/configs/speculators/algos.py"
+_ENGINE_ARGS = "engine/arg_utils.py"
+_SERVER_ARGS = ("entrypoints/launchers/cli_args.py", "entrypoints/common/cli_args.py")  # 0.32; 0.33
 # Groups of the registry that serve text, and the names that the table gives them.
 _GROUPS = {
     "text": "_TEXT_GENERATION_MODELS",
@@ -99,12 +101,28 @@ def extract(sources: dict[str, str], version: str) -> dict[str, Any]:
             "eagle3": sorted(speculators.dictionary_in("update_eagle3", "eagle3_arch_map")),
             "peagle": sorted(speculators.dictionary_in("update_peagle", "peagle_arch_map")),
         },
+        "flags": sorted(_flags(sources)),
     }
 
 
 def _fields(module: Module) -> dict[str, dict[str, Any]]:
     fields = module.fields("SpeculativeConfig")
     return {name: facts for name, facts in fields.items() if name not in _INTERNAL}
+
+
+def _flags(sources: dict[str, str]) -> set[str]:
+    """Options of `vllm serve`: of the engine, of the launcher, and a field each of the server's arguments."""
+    place = next((path for path in _SERVER_ARGS if path in sources), None)
+    if place is None:
+        raise EngineError(
+            "the engine's source is arranged differently: its command line is defined elsewhere",
+            evidence=f"none of {', '.join(_SERVER_ARGS)}",
+            next_step="find `make_arg_parser` in the new source and adapt engine_tables/extract.py",
+        )
+    server = read_module(place, sources[place])
+    fields = server.fields("BaseFrontendArgs") | server.fields("FrontendArgs")
+    options = server.options_added() | read_module(_ENGINE_ARGS, sources[_ENGINE_ARGS]).options_added()
+    return options | {name.replace("_", "-") for name in fields}
 
 
 def _parsers(sources: dict[str, str], package: str, constant: str) -> list[str]:
