@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from outrider.errors import OutriderError
+from outrider.model_store import drafter_faults
 from outrider.preflight.catalogue import KINDS
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
@@ -100,7 +101,7 @@ def run_preflight(
             weights=weights,
         )
         memory_findings, memory = check_memory(case)
-        of_variant = [*_findings(case), *memory_findings]
+        of_variant = [*_findings(case), *_own_drafter(case, read.directory(name)), *memory_findings]
         if running is not None:
             of_variant += check_running(case, running, memory)
         findings += [finding.model_copy(update={"variant": name}) for finding in of_variant]
@@ -130,6 +131,15 @@ def _findings(case: Case) -> list[Finding]:
     elif case.spec is not None and case.spec.drafter is not None:
         found_here.append(found("FILE008", case.place("speculation.drafter"), case.spec.drafter.model))
     return found_here
+
+
+def _own_drafter(case: Case, directory: Path | None) -> list[Finding]:
+    """Whether a drafter that lies in the project is whole."""
+    drafter = case.spec.drafter if case.spec is not None else None
+    if drafter is None or not drafter.is_local or directory is None:
+        return []
+    faults = drafter_faults(directory)
+    return [found("FILE009", case.place("speculation.drafter"), f"{directory}: {'; '.join(faults)}")] if faults else []
 
 
 def _read_target(stack: Stack, directory: Path | None, *, remote: bool) -> Checkpoint:
@@ -165,7 +175,7 @@ class _Drafters:
 
     def of(self, variant: str, drafter: Drafter) -> Checkpoint | None:
         """The drafter's files; None if they are neither here nor may be looked at elsewhere."""
-        directory = self._directory(variant)
+        directory = self.directory(variant)
         key = (str(directory) if directory else drafter.model, drafter.revision)
         if key not in self._read:
             if directory is not None:
@@ -175,7 +185,8 @@ class _Drafters:
                     self._read[key] = read_checkpoint(files, tables=True)
         return self._read.get(key)
 
-    def _directory(self, variant: str) -> Path | None:
+    def directory(self, variant: str) -> Path | None:
+        """Where the drafter's files are or should be."""
         if isinstance(self._directories, Mapping):
             return self._directories.get(variant)
         return self._directories
