@@ -119,6 +119,6 @@ def _drafter_dir(drafter: Drafter) -> Path | None:
         raise ModelError(
             f"the drafter's files are missing or damaged: {drafter.model}",
             evidence=f"{directory}: {'; '.join(faults)}",
-            next_step="restore them (git checkout), fetch or train them (`outrider train run`), or leave the variant out",
+            next_step="restore them (git checkout), or train them (`outrider train run`), or leave the variant out",
         )
     return directory

@@ -144,6 +144,7 @@ class ComposeRunning:
         self.container = str(facts["Id"])
         self._pid: int | None = facts["State"].get("Pid") or None
         self._restarts = int(facts.get("RestartCount") or 0)
+        self._pump: LogPump | None = None
         _foreground.add(self)
 
     @property
@@ -169,6 +170,17 @@ class ComposeRunning:
     def log_lines(self, last: int | None = None) -> Sequence[str]:
         """The engine's output, oldest first."""
         return [line for line in _LINE_END.split(self._docker.log_text(self.container, last)) if line.strip()]
+
+    @property
+    def log_place(self) -> str:
+        """The command that shows the whole log."""
+        return f"docker logs {self.container[:12]}"
+
+    def new_lines(self) -> list[str]:
+        """Log lines since the last call."""
+        if self._pump is None:
+            self._pump = LogPump(self._docker, self.container)
+        return self._pump.new_lines()
 
     def alive(self) -> bool:
         """Whether the engine that was started still runs: one that Docker started again is another."""
@@ -203,7 +215,7 @@ class ComposeRunning:
             ending=ending(facts) or "it ended, and Docker has started it again",
             code=facts["State"].get("ExitCode"),
             oom_kills=1 if facts["State"].get("OOMKilled") else 0,
-            log=f"docker logs {self.container[:12]}",
+            log=self.log_place,
         )
 
     def detach(self) -> None:
