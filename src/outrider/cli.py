@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -21,7 +22,7 @@ from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
 from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
-from outrider.model_store import prepare
+from outrider.model_store import cache_root, prepare
 from outrider.model_store.locate import expected
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
@@ -32,6 +33,7 @@ from outrider.runtime.commands import logs_command, serve_command, status_comman
 from outrider.runtime.render_compose import compose_text
 from outrider.runtime.render_systemd import UnitOptions, unit_text
 from outrider.stack.loader import find_stack, list_stacks, load_stack
+from outrider.state import full_disk
 from outrider.train.commands import train_plan, train_run
 from outrider.tune.commands import tune_command
 
@@ -196,12 +198,20 @@ def main() -> None:
     try:
         app()
     except OutriderError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _fail(error)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        _fail(full_disk(error, [cache_root()]))
     except SystemExit as exit_:
         if exit_.code == _INTERRUPTED:
             typer.echo("interrupted: nothing is left running, finished cells are kept", err=True)
         raise
+
+
+def _fail(error: OutriderError) -> NoReturn:
+    Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+    sys.exit(1)
 
 
 def _escaped(text: str) -> str:

@@ -69,6 +69,16 @@ class Cli:
             env=self.env | changes,
         )
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start it and let it run."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "outrider.cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+
 
 @pytest.fixture(scope="module")
 def outrider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:

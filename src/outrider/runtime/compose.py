@@ -24,6 +24,7 @@ from outrider.model_store.locate import cache_root
 from outrider.runtime import ports, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.compose_running import ComposeRunning, status_from
+from outrider.runtime.container import mounts, on_host
 from outrider.runtime.docker_engine import DockerEngine
 from outrider.runtime.lock import locked
 from outrider.runtime.record import entry
@@ -94,6 +95,7 @@ class ComposeRuntime:
             self._refuse_running(name)
             ports.require_free(launch.port, host)
             env = self._environment(stack, host, launch.port, weights, files.record.parent)
+            _require_mounts(stack, variant, os.environ | env)
             project = files.record.with_name("compose.yaml")
             project.write_text(compose_text(stack, tuple(stack.variants), __version__), encoding="utf-8")
             target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
@@ -200,6 +202,17 @@ class ComposeRuntime:
                 f"{name} was stopped, but its port {port} is still taken",
                 evidence=ports.describe_owners(port, "127.0.0.1"),
                 next_step="end that process; Docker's proxy lets go within a second",
+            )
+
+
+def _require_mounts(stack: Stack, variant: str, env: Mapping[str, str]) -> None:
+    """Refuse a model directory that is not there, which Docker would say in the words of its mounts."""
+    for mount in mounts(stack, variant):
+        if not (path := on_host(mount.source, env)).is_dir():
+            raise RuntimeStateError(
+                f"a model of {stack.name}/{variant} is not on this machine",
+                evidence=f"{path}, from {mount.source}, is no directory",
+                next_step="download it to there (outrider fetch, or the repository's own tool), or set that variable",
             )
 
 

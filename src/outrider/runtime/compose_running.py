@@ -8,6 +8,7 @@ import datetime as dt
 import queue
 import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
@@ -144,6 +145,7 @@ class ComposeRunning:
         self.container = str(facts["Id"])
         self._pid: int | None = facts["State"].get("Pid") or None
         self._restarts = int(facts.get("RestartCount") or 0)
+        self._started_at = when(facts["State"].get("StartedAt", "")) or time.time()
         self._pump: LogPump | None = None
         _foreground.add(self)
 
@@ -208,13 +210,17 @@ class ComposeRunning:
         """Why it is not alive, with its last log lines; None while it lives."""
         if self.alive():
             return None
-        facts = self._docker.inspect(self.container) or {"State": {"Status": "exited", "ExitCode": None}}
+        code, oom_kills = self._docker.first_end(self.container, self._started_at)
+        facts = self._docker.inspect(self.container)
+        if code is None and facts is not None and facts["State"]["Status"] != "running":
+            code, oom_kills = facts["State"]["ExitCode"], int(facts["State"]["OOMKilled"])
+        again = "; Docker has started it again" if facts is not None and facts.get("RestartCount") else ""
         return diagnosis.explain(
             f"the engine of {self.name} ended",
             self.log_lines(),
-            ending=ending(facts) or "it ended, and Docker has started it again",
-            code=facts["State"].get("ExitCode"),
-            oom_kills=1 if facts["State"].get("OOMKilled") else 0,
+            ending=diagnosis.describe_exit(code, because=None, oom_kills=oom_kills) + again,
+            code=code,
+            oom_kills=oom_kills,
             log=self.log_place,
         )
 

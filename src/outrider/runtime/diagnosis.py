@@ -150,7 +150,7 @@ def describe_exit(code: int | None, *, because: str | None, oom_kills: int) -> s
         how = f"exit code {code}"
     if because in {"stop", "owner"}:
         how += ", after it was asked to stop" if because == "stop" else ", after its starter was gone"
-    elif code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
+    elif oom_kills or code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
         how += (
             f"; the kernel's OOM killer ended {oom_kills} process(es) on this machine meanwhile"
             if oom_kills
@@ -207,12 +207,15 @@ def explain(what: str, lines: Sequence[str], *, ending: str, code: int | None, o
         if match[0] not in shown:
             evidence = f"{match[0].strip()}\n  {evidence}"
         return EngineError(f"{what}: {cause}", evidence=evidence, next_step=fault.next_step)
-    if (line := last_error_line(lines)) is not None:
-        return EngineError(f"{what}: {line}", evidence=evidence, next_step=f"read the log before that line: {log}")
-    if code in {-signal.SIGKILL, 128 + signal.SIGKILL} and oom_kills:
+    line = last_error_line(lines)
+    died_unheard = line is None or any(words in line for words in _WRAPPERS)  # the one that was killed says nothing
+    if oom_kills and (died_unheard or code in {-signal.SIGKILL, 128 + signal.SIGKILL}):
         return EngineError(
             f"{what}: the kernel's OOM killer probably ended it",
             evidence=evidence,
-            next_step="lower the KV cache or the context, or end what else holds memory; `dmesg` names the victim",
+            next_step="lower the KV cache or the context, raise its memory limit if it has one (OUTRIDER_MEMORY), "
+            "or end what else holds memory; `dmesg` names the victim",
         )
+    if line is not None:
+        return EngineError(f"{what}: {line}", evidence=evidence, next_step=f"read the log before that line: {log}")
     return EngineError(f"{what}: {ending}", evidence=evidence, next_step=f"read {log}")

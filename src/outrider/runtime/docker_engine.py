@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import RuntimeStateError
@@ -131,6 +132,21 @@ class DockerEngine:
     def log_stream(self, container: str) -> Iterator[bytes]:
         """Output as it comes, from the beginning; ends with the container."""
         yield from self._client.containers.get(container).logs(stream=True, follow=True)
+
+    def first_end(self, container: str, since: float) -> tuple[int | None, int]:
+        """How a container's first run since then ended: exit code and kills by the OOM killer; (None, 0) if unknown.
+
+        Its own facts tell of the latest run only, and its restart policy may have begun that already.
+        """
+        wanted = {"container": container, "event": ["oom", "die"]}
+        events = self._client.events(since=int(since), until=int(time.time()) + 1, filters=wanted, decode=True)
+        oom_kills = 0
+        for event in events:
+            if event["status"] == "die":
+                events.close()
+                return int(event["Actor"]["Attributes"]["exitCode"]), oom_kills
+            oom_kills += 1
+        return None, oom_kills
 
     def stop(self, container: str, grace_s: int) -> None:
         """End a container: SIGTERM, then SIGKILL; harmless when it is gone. It is kept for its log."""

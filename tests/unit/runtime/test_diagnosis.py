@@ -157,3 +157,10 @@ def test_the_kernel_s_word_is_told(code: int | None, because: str | None, oom_ki
 
 def test_a_kill_that_came_with_the_oom_killer_says_so_as_the_cause() -> None:
     assert "OOM killer probably" in cause_of("loading", code=-9, oom_kills=1)
+
+
+def test_a_worker_that_the_oom_killer_took_is_the_cause_when_only_the_server_complains() -> None:
+    core = WRAPPER.format("{'EngineCore': -9}")
+    assert "OOM killer probably" in cause_of("loading", core, code=1, oom_kills=1)
+    assert "OOM killer" not in cause_of("loading", core, code=1, oom_kills=0)
+    assert "KeyError" in cause_of(f"{CORE}KeyError: 'x'", core, code=1, oom_kills=1), "it had a cause of its own"
