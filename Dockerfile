@@ -148,4 +148,5 @@ RUN python3 -m venv --without-pip --system-site-packages /opt/train \
 FROM serve AS train
 COPY --from=train-venv /stage /
 ENV OUTRIDER_TRAIN_PYTHON=/opt/train/bin/python
+USER 10001:10001
 LABEL org.opencontainers.image.title="outrider train"

@@ -110,6 +110,17 @@ class DockerEngine:
                 f"the image {image} is not here", evidence="docker image ls", next_step=how
             ) from None
 
+    def registry_digest(self, tag: str) -> str:
+        """What a tag means in its registry now: the digest of its manifest or, for several platforms, of their index.
+
+        Raises:
+            RuntimeStateError: the registry cannot be reached, refuses, or has no such tag.
+        """
+        try:
+            return str(self._client.images.get_registry_data(tag).id)
+        except self._errors.APIError as error:
+            raise RuntimeStateError(f"the registry of {tag} does not tell", evidence=str(error.explanation)) from error
+
     def containers(self, label: str) -> list[dict[str, Any]]:
         """`docker inspect` of every container that carries a label (`key` or `key=value`), newest first."""
         found = self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
