@@ -108,6 +108,7 @@ def test_the_cuda_image_built_over_a_substitute_has_the_patch_and_little_else(tm
         assert facts["Config"]["Labels"]["dev.outrider.patches"] == patch.id
         assert facts["Config"]["Labels"]["org.opencontainers.image.base.name"] == base
         assert facts["Config"]["User"] == "10001:10001"
+        docker("pull", "--quiet", base)  # a builder may keep what it pulled to itself
         assert facts["Size"] - inspect(base)["Size"] < 100e6
         assert bill(tag)["metadata"]["properties"] == [{"name": "outrider:patch", "value": patch.id}]
         words = ("-m", "outrider.images.bake", "--patches", "/opt/outrider/patches", "--sbom", "/tmp/again.json")
