@@ -153,7 +153,8 @@ def test_a_full_disk_under_the_state_or_under_a_bundle(
 
 def test_shared_memory_that_is_too_small_for_the_engine(outrider: Cli, port: int, docker_engine: DockerEngine) -> None:
     said = refusal(outrider(*BASELINE, "--port", str(port), OUTRIDER_SHM="64k"))
-    assert "a disk is full (/dev/shm counts)" in said
+    assert "its shared memory is too small: 160 MiB required" in said
+    assert "OUTRIDER_SHM" in said
     assert running(docker_engine) == []
 
 

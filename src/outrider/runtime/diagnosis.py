@@ -122,6 +122,11 @@ FAULTS = (
         "lower the KV cache or the context, or end what else holds memory",
     ),
     _fault(
+        r"Insufficient space in /dev/shm for shared-memory allocation: (.+?)\. ",
+        "its shared memory is too small: {0}",
+        "enlarge /dev/shm, for a container with OUTRIDER_SHM",
+    ),
+    _fault(
         r"No space left on device",
         "a disk is full (/dev/shm counts)",
         "`df -h` shows which one; free it, or enlarge the container's shared memory",

@@ -83,6 +83,14 @@ def cause_of(*lines: str, code: int | None = 1, oom_kills: int = 0) -> str:
         ),
         (
             [
+                f"{CORE}RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, "
+                "0 MiB free. Increase /dev/shm (e.g. --shm-size or --ipc=host).",
+                WRAPPER,
+            ],
+            "its shared memory is too small: 160 MiB required, 0 MiB free",
+        ),
+        (
+            [
                 f"{CORE}{SMALL_CACHE}",
                 WRAPPER,
             ],
