@@ -21,6 +21,10 @@ SMALL_CACHE = (
     "which is larger than the available KV cache memory (0.01 GiB). Based on the available memory, the estimated "
     "maximum model length is 384."
 )
+SMALL_SHM = (
+    "RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, 0 MiB free. "
+    "Increase /dev/shm (e.g. --shm-size or --ipc=host)."
+)
 ULIMIT = (
     "(APIServer pid=1) WARNING 11-29 16:54:54 [system_utils.py:255] Found ulimit of 20000 and failed to "
     "automatically increase. This can cause fd limit errors like `OSError: [Errno 24] Too many open files`."
@@ -83,8 +87,7 @@ def cause_of(*lines: str, code: int | None = 1, oom_kills: int = 0) -> str:
         ),
         (
             [
-                f"{CORE}RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, "
-                "0 MiB free. Increase /dev/shm (e.g. --shm-size or --ipc=host).",
+                f"{CORE}{SMALL_SHM}",
                 WRAPPER,
             ],
             "its shared memory is too small: 160 MiB required, 0 MiB free",
