@@ -34,7 +34,9 @@ class Verdict:
 
     Attributes:
         workload, concurrency: the place.
-        variant: to use; `baseline` wins ties.
+        variant: that the whole grid is expected to choose: the fastest whose gain would stand out of the whole
+            grid's noise, else `baseline`.
+        sure: whether the interval of what was measured says so already.
         speedups: of every speculating variant, measured or not.
         measured: variants that were measured there.
     """
@@ -42,6 +44,7 @@ class Verdict:
     workload: str
     concurrency: int
     variant: str
+    sure: bool
     speedups: dict[str, Interval]
     measured: tuple[str, ...]
 
@@ -91,13 +94,17 @@ class AdaptiveCampaign:
                 belief.sites[rival].variant: _interval(float(mean[i]), math.sqrt(max(float(cov[i, i]), 0.0)))
                 for i, rival in enumerate(contest.rivals)
             }
-            sure = [name for name, gain in speedups.items() if gain.low > 1]
-            best = max(sure, key=lambda name: speedups[name].mid, default="baseline")
+            least = math.exp(_Z * belief.grid_sd(self._plan.repeats))
+            likely = [name for name, gain in speedups.items() if gain.mid > least]
+            best = max(likely, key=lambda name: speedups[name].mid, default="baseline")
+            sure = speedups[best].low > 1 if likely else all(gain.high < 1 for gain in speedups.values())
             here = {
                 c.variant for c in cells if (c.workload, c.concurrency) == (site.workload, site.batch) and _usable(c)
             }
             found.append(
-                Verdict(site.workload, site.batch, best, speedups, tuple(v for v in self._plan.variants if v in here))
+                Verdict(
+                    site.workload, site.batch, best, sure, speedups, tuple(v for v in self._plan.variants if v in here)
+                )
             )
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,10 +42,12 @@ _REPORTED_SD, _UNKNOWN_SD, _WORKLOADS_SD, _LOADS_SD = 0.20, 0.35, 0.25, 0.03
 _UNKNOWN_SHARE = 0.2
 # Share of steps at which a look-up is expected to find something.
 _LOOKUP_SHARE = 0.5
-# Noise of a cell at scale 1: of its block (all variants of one place and repeat), its own, of its prompts' acceptance,
-# and of its counters.
-_BLOCK, _OWN, _PROMPTS, _COUNTERS = 0.02, 0.015, 0.05, 0.01
-_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
+# Noise that cells may have: of a block (all variants of one place and repeat, between which a shared machine hardly
+# changes) and of a cell in it. Both are believed to lie near their centres, within a factor of two or so, until cells
+# say otherwise. Then what its prompts do to a cell's acceptance, and its counters' own.
+_BLOCKS, _OWNS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4), (0.005, 0.015, 0.03, 0.06, 0.12)
+_BLOCK, _OWN, _NOISE_LOG_SD = 0.05, 0.03, 0.8
+_PROMPTS, _COUNTERS = 0.06, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,13 @@ class Belief:
     Attributes:
         sites: variant and place of each.
         mean, cov: of both vectors, one after the other.
-        scale: how noisy cells are, in units of a quiet machine's.
+        noise: relative standard deviation of a block and of a cell in it.
     """
 
     sites: tuple[Wanted, ...]
     mean: Floats
     cov: Floats
-    scale: float = 1.0
+    noise: tuple[float, float] = (_BLOCK, _OWN)
 
     @classmethod
     def prior(
@@ -114,15 +117,19 @@ class Belief:
         return cls(tuple(sites), mean, cov)
 
     def given(self, seen: Sequence[Seen]) -> Belief:
-        """After measurements; the noise's scale is the likeliest one."""
+        """After measurements; their noise is the likeliest one."""
         if not seen:
             return self
-        rows, values, noise = _observations(seen, len(self.sites))
+        rows, values, parts = _observations(seen, len(self.sites))
         gap, spread = values - rows @ self.mean, rows @ self.cov @ rows.T
-        scale = max(_SCALES, key=lambda s: _likelihood(gap, spread + s**2 * noise))
-        gain = np.linalg.solve(spread + scale**2 * noise, rows @ self.cov).T
+        likely = {
+            noise: _likelihood(gap, spread + parts.total(*noise)) + _noise_prior(*noise)
+            for noise in product(_BLOCKS, _OWNS)
+        }
+        noise = max(likely, key=lambda pair: likely[pair])
+        gain = np.linalg.solve(spread + parts.total(*noise), rows @ self.cov).T
         return replace(
-            self, mean=self.mean + gain @ gap, cov=_symmetric(self.cov - gain @ rows @ self.cov), scale=scale
+            self, mean=self.mean + gain @ gap, cov=_symmetric(self.cov - gain @ rows @ self.cov), noise=noise
         )
 
     def after(self, cells: Sequence[tuple[int, object]]) -> tuple[Belief, Floats]:
@@ -133,8 +140,8 @@ class Belief:
             shifts of the mean.
         """
         seen = [Seen(site, block, 1.0, 1.0 if self.sites[site].k else None) for site, block in cells]
-        rows, _, noise = _observations(seen, len(self.sites))
-        inner = rows @ self.cov @ rows.T + self.scale**2 * noise
+        rows, _, parts = _observations(seen, len(self.sites))
+        inner = rows @ self.cov @ rows.T + parts.total(*self.noise)
         root = np.linalg.cholesky(inner + 1e-12 * np.eye(len(inner)))
         moves = np.linalg.solve(root, rows @ self.cov).T
         return replace(self, cov=_symmetric(self.cov - moves @ moves.T)), moves
@@ -143,6 +150,10 @@ class Belief:
         """Mean and covariance of log speedups of sites over their plain partners; shapes (m,) and (m, m)."""
         rows = gain_rows(plain, own, len(self.sites))
         return rows @ self.mean, rows @ self.cov @ rows.T
+
+    def grid_sd(self, repeats: int) -> float:
+        """Standard error of a log speedup that was measured in so many repeats of a pair of cells."""
+        return math.sqrt((2 * self.noise[1] ** 2 + _PROMPTS**2) / repeats)
 
 
 def gain_rows(plain: Sequence[int], own: Sequence[int], n: int) -> Floats:
@@ -179,29 +190,45 @@ def _yields(sites: Sequence[Wanted], acceptance: Callable[[Wanted], Acceptance |
     return mean, cov
 
 
-def _observations(seen: Sequence[Seen], n: int) -> tuple[Floats, Floats, Floats]:
-    """Rows of the observations, their values, and their noise at scale 1: log TPOT, then log tokens where counted."""
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """Covariances of observations for a block noise of 1, an own noise of 1, and what no campaign changes."""
+
+    block: Floats
+    own: Floats
+    fixed: Floats
+
+    def total(self, block: float, own: float) -> Floats:
+        result: Floats = block**2 * self.block + own**2 * self.own + self.fixed
+        return result
+
+
+def _observations(seen: Sequence[Seen], n: int) -> tuple[Floats, Floats, _Noise]:
+    """Rows of the observations, their values, and their noise: log TPOT, then log tokens where they were counted."""
     counted = [i for i, cell in enumerate(seen) if cell.tokens_per_step]
     m = len(seen)
     rows = np.zeros((m + len(counted), 2 * n))
     values = np.zeros(m + len(counted))
-    noise = np.zeros((m + len(counted), m + len(counted)))
+    block, own, fixed = (np.zeros((values.size, values.size)) for _ in range(3))
     for i, cell in enumerate(seen):
         rows[i, cell.site], rows[i, n + cell.site] = 1, -1
         values[i] = math.log(cell.tpot_s)
         for j, other in enumerate(seen):
-            noise[i, j] = _BLOCK**2 * (cell.block == other.block)
-        noise[i, i] += _OWN**2
+            block[i, j] = cell.block == other.block
+        own[i, i] = 1
     for row, i in enumerate(counted, start=m):
         cell = seen[i]
         rows[row, n + cell.site] = 1
         values[row] = math.log(cell.tokens_per_step or 1.0)
-        noise[row, row] = _COUNTERS**2
         # Lucky prompts raise the count and lower the time: one and the same deviation.
-        noise[i, i] += _PROMPTS**2
-        noise[row, row] += _PROMPTS**2
-        noise[i, row] = noise[row, i] = -(_PROMPTS**2)
-    return rows, values, noise
+        fixed[row, row] = _COUNTERS**2 + _PROMPTS**2
+        fixed[i, i] = _PROMPTS**2
+        fixed[i, row] = fixed[row, i] = -(_PROMPTS**2)
+    return rows, values, _Noise(block, own, fixed)
+
+
+def _noise_prior(block: float, own: float) -> float:
+    return -(math.log(block / _BLOCK) ** 2 + math.log(own / _OWN) ** 2) / (2 * _NOISE_LOG_SD**2)
 
 
 def _likelihood(gap: Floats, cov: Floats) -> float:

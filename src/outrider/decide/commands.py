@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from outrider.campaign.store import RunStore
 from outrider.decide.decision import Decision, Question, contexts_of, decide
 from outrider.decide.documents import decision_json, evidence_lines
 from outrider.decide.errors import DecideError
@@ -28,6 +29,7 @@ from outrider.report.outlook import outlook_of
 from outrider.stack import find_stack
 
 if TYPE_CHECKING:
+    from outrider.decide.options import Paired
     from outrider.stack import Stack
 
 _GATE_COLOURS = {"go": "green", "no-go": "red", "measure": "yellow"}
@@ -76,7 +78,7 @@ def decide_command(
         ks=tuple(parse_k(k)) if k else (),
         context_ranks=dcp,
     )
-    found = decide(session, observed, question, training_cost(chosen))
+    found = decide(session, observed, question, training_cost(chosen), _paired(cells))
     probes = read_probe(probe) if probe else []
     good, verdict = _recommended(found, probes)
     if report and not observed:
@@ -111,10 +113,9 @@ def decide_command(
                 evidence="; ".join(f"{g.name}: {g.why}" for g in found.gates),
                 next_step="serve baseline",
             )
-        file = write_overlay(
-            emit, overlay_text(chosen, emit.stem, schedules, evidence_lines(chosen, session.fit, found, verdict))
-        )
-        console.print(f"{file}\nprobe it: outrider campaign {file} --run {emit.stem}-probe", soft_wrap=True)
+        evidence = evidence_lines(chosen, session.fit, found, verdict)
+        file = write_overlay(emit, overlay_text(chosen, emit.stem, schedules, evidence, workload=found.workload))
+        console.print(f"{file}\nprobe it: outrider probe {file}", soft_wrap=True)
 
 
 def _show(stack: Stack, found: Decision, console: Console) -> None:
@@ -154,6 +155,14 @@ def _recommended(found: Decision, probes: list[Probe]) -> tuple[bool, str]:
     if own is None:
         return False, "no schedule is emitted for the default band: plain decoding, or one k, is served"
     return recommended(own.schedule.bands, probes)
+
+
+def _paired(cells: Path | None) -> Paired:
+    """Speedups over paired prompts, where the cells lie in a run that kept its requests: tighter than means."""
+    if cells is None or cells.name != "cells.jsonl" or not (cells.parent / "requests.parquet").is_file():
+        return {}
+    points = RunStore(cells.parent).points()
+    return {(p.workload, p.variant, p.concurrency): p.speedup for p in points if p.speedup and p.usable}
 
 
 def _describe(found: Decision, name: str) -> str:

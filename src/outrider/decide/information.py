@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
 
 from outrider.decide.belief import gain_rows
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 # Cells of one action: (site, block) pairs.
 Action = tuple[tuple[int, object], ...]
-_DRAWS = 256
+_LOG2_DRAWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,15 @@ def contests_of(belief: Belief) -> list[Contest]:
 
 
 class Doubt:
-    """What deciding now is expected to lose, and what each action would save of it; deterministic by seed."""
+    """What deciding now is expected to lose, and what each action would save of it; deterministic."""
 
-    def __init__(self, belief: Belief, *, seed: int = 0) -> None:
+    def __init__(self, belief: Belief) -> None:
         self._belief = belief
         self._contests = contests_of(belief)
         pairs = [(c.plain, rival) for c in self._contests for rival in c.rivals]
         self._rows = gain_rows([p for p, _ in pairs], [r for _, r in pairs], len(belief.sites))
         self._starts = np.cumsum([0, *(len(c.rivals) for c in self._contests)])
         self._means = self._rows @ belief.mean
-        self._rng_seed = seed
 
     def expected_losses(self) -> dict[Hashable, float]:
         """By place: log speed that the choice which looks best now is expected to lose against knowing the truth."""
@@ -80,13 +82,20 @@ class Doubt:
 
     def _gain(self, moves: Floats) -> Floats:
         """By contest: E[max of moved means and 0] - max of means and 0."""
-        half = np.random.default_rng(self._rng_seed).normal(size=(_DRAWS // 2, moves.shape[1]))
-        shifted = self._means + np.concatenate([half, -half]) @ moves.T
+        shifted = self._means + _normals(moves.shape[1]) @ moves.T
         found = []
         for first, last in zip(self._starts, self._starts[1:], strict=False):
             best = np.maximum(shifted[:, first:last].max(axis=1), 0.0).mean()
             found.append(max(0.0, best - max(0.0, float(self._means[first:last].max()))))
         return np.array(found)
+
+
+@cache
+def _normals(dimensions: int) -> Floats:
+    """Standard normal points that fill space evenly (Sobol), so that two actions differ by more than their draws."""
+    points = qmc.Sobol(dimensions, scramble=True, seed=0).random_base2(_LOG2_DRAWS)
+    result: Floats = ndtri(points)
+    return result
 
 
 def best_actions(

@@ -86,7 +86,8 @@ def _conclude(found: StepShares, title: str, batch: int, context: int, json_to: 
 
 
 def _show(found: StepShares, title: str, console: Console) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    console.print(title, soft_wrap=True)
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
     table.add_column("part")
     table.add_column("share", justify="right")
     for name, share in sorted(found.shares.items(), key=lambda item: -item[1]):
