@@ -1,4 +1,4 @@
-"""Replays adaptive campaigns on finished runs of the embedded default, and compares their decisions with the whole grid's.
+"""Replays adaptive campaigns on finished runs of the embedded default: do they decide as the whole grid does?
 
     python benchmarks/adaptive/embedded.py RUN_DIRECTORY... [--share 0.4] [--replicas 100] [--stack smollm2-cpu]
 
@@ -69,7 +69,7 @@ class Grid:
         rng = np.random.default_rng(seed)
         frames, cells = [], []
         measured = self.requests.filter(pl.col("phase") == "measured")
-        own = {key: frame for key, frame in measured.group_by("workload", "concurrency", "repeat", "variant")}
+        own = dict(measured.group_by("workload", "concurrency", "repeat", "variant"))
         draws: dict[tuple[Any, ...], list[str]] = {}
         for cell in self.cells:
             block = (cell.workload, cell.concurrency, cell.repeat)
@@ -161,13 +161,14 @@ def main() -> None:
             sys.stdout.write(
                 f"{name} {place[0]} {place[1]}: whole {variant} (tied: {ties}), part {parts[name][place]}\n"
             )
-        rows = []
-        for seed in range(given.replicas):
-            replica = grid.replica(seed, given.jitter)
-            part, chosen = adaptive(stack, replica, given.share)
-            rows.append(score(chosen, replica) | {"cells": len(part)})
-        if rows:
-            found[f"{name}, {given.replicas} replicas"] = rows
+        replicas = [grid.replica(seed, given.jitter) for seed in range(given.replicas)]
+        if replicas:
+            runs = [adaptive(stack, replica, given.share) for replica in replicas]
+            found[f"{name}, {given.replicas} replicas"] = [
+                score(chosen, replica) | {"cells": len(part)}
+                for (part, chosen), replica in zip(runs, replicas, strict=True)
+            ]
+            found[f"whole replicas against whole {name}"] = [score(replica.truth, grid) for replica in replicas]
     for one, other in permutations(grids, 2):
         found[f"part of {one} against whole {other}"] = [score(parts[one], grids[other])]
         found[f"whole {one} against whole {other}"] = [score(grids[one].truth, grids[other])]

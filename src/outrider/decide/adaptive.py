@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outrider.campaign.cell import MEASURED, CellKey
 from outrider.campaign.stats import Interval
 from outrider.decide.belief import Belief, Seen
+from outrider.decide.errors import DecideError
 from outrider.decide.information import Action, best_actions, contests_of
 from outrider.predict.session import open_session, reported
 from outrider.predict.surface import Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from outrider.campaign.cell import Cell
     from outrider.campaign.plan import CampaignPlan
@@ -47,6 +50,16 @@ class Verdict:
     sure: bool
     speedups: dict[str, Interval]
     measured: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """One line: the choice, what it rests on, and every speedup."""
+        users = f"{self.concurrency} user{'s' if self.concurrency > 1 else ''}"
+        gains = ", ".join(
+            f"{name} {g.mid:.2f}x ({g.low:.2f}-{g.high:.2f}){'' if name in self.measured else ' not measured here'}"
+            for name, g in self.speedups.items()
+        )
+        return f"{self.workload}, {users}: {self.variant}, {'beyond doubt' if self.sure else 'likely'}; {gains}"
 
 
 class AdaptiveCampaign:
@@ -161,9 +174,42 @@ class AdaptiveCampaign:
         return found
 
 
-def chooser(stack: Stack, plan: CampaignPlan, *, share: float) -> Callable[[Sequence[Cell]], list[CellKey]]:
-    """A function from the cells so far to the cells to measure now; an empty list ends the campaign."""
-    return AdaptiveCampaign(stack, plan, share=share).choose
+def verdicts_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """What `adaptive.json` of a run holds."""
+    return [
+        {
+            "workload": v.workload,
+            "concurrency": v.concurrency,
+            "variant": v.variant,
+            "sure": v.sure,
+            "measured": list(v.measured),
+            "speedups": {name: {"low": g.low, "mid": g.mid, "high": g.high} for name, g in v.speedups.items()},
+        }
+        for v in verdicts
+    ]
+
+
+def read_verdicts(file: Path) -> list[Verdict]:
+    """Verdicts that an adaptive campaign kept; none if the run was none.
+
+    Raises:
+        DecideError: the file is damaged.
+    """
+    if not file.is_file():
+        return []
+    try:
+        return [
+            Verdict(
+                row["workload"], row["concurrency"], row["variant"], bool(row["sure"]),
+                {name: Interval(g["low"], g["mid"], g["high"], 1) for name, g in row["speedups"].items()},
+                tuple(row["measured"]),
+            )
+            for row in json.loads(file.read_text(encoding="utf-8"))
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DecideError(
+            f"{file} holds no verdicts", evidence=f"{type(error).__name__}: {error}", next_step="remove it"
+        ) from error
 
 
 def _site(key: CellKey) -> tuple[str, str, int]:

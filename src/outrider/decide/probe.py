@@ -72,6 +72,11 @@ class Probe:
     loads: tuple[ProbeLoad, ...]
 
     @property
+    def engine_form(self) -> str:
+        """The schedule as the engine takes it."""
+        return f"num_speculative_tokens_per_batch_size {json.dumps([list(band) for band in self.bands])}"
+
+    @property
     def verdict(self) -> ProbeVerdict:
         """`verified` only if it holds at every load."""
         if not self.loads or all(load.verdict == "unclear" for load in self.loads):

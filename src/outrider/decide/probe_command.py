@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from outrider.campaign.commands import conclude
 from outrider.campaign.compare import compare, ratio_of
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.store import RunStore
-from outrider.campaign.view import CampaignView, points_table
+from outrider.campaign.view import CampaignView
 from outrider.decide.errors import DecideError
 from outrider.decide.probe import Probe, judge_probe, marked
 from outrider.runtime.local import LocalRuntime
@@ -66,9 +67,9 @@ def probe_command(
     store = RunStore(results_dir() / name)
     with unwinding_on_signals(), CampaignView(console) as view:
         run_campaign(stack, plan, store, LocalRuntime(state_dir()), view)
+    conclude(stack, store, console, None)
     requests_kept = store.requests()
     points = compare(store.cells(), requests_kept)
-    console.print(points_table(points, f"{stack.name}, run {name}"))
     probes = judge_probe(stack, points, lambda a, b: ratio_of(requests_kept, a, b), name)
     _keep(probes, stack, overlay, store.directory / "probe.json", json_to)
     for probe in probes:
