@@ -98,7 +98,7 @@ def _off(outlook: Outlook) -> Answer:
     for row, loads in plain:
         said[_loads(row, loads)].append(row.label)
     ordered = sorted(said.items(), key=lambda item: -len(item[1]))
-    detail = "; ".join(
+    detail = "\n".join(
         f"{text}: {', '.join(labels[:2])}{' and more' * (len(labels) > 2)}" for text, labels in ordered[:3]
     )
     more = "\nothers: see the map" if len(ordered) > 3 else ""
