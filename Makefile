@@ -61,8 +61,8 @@ types: env ## Check types
 
 lock: ## Compile requirements/*.lock (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra compose --extra dev \
-	  pyproject.toml -o requirements/dev.lock
+	  --no-annotate --override requirements/excluded.txt --extra load --extra cpu --extra compose --extra provision \
+	  --extra dashboards --extra dev pyproject.toml -o requirements/dev.lock
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --override requirements/excluded.txt requirements/train.in -o requirements/train.lock
 
