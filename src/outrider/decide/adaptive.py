@@ -13,6 +13,7 @@ from outrider.campaign.stats import Interval
 from outrider.decide.belief import Belief, Seen
 from outrider.decide.errors import DecideError
 from outrider.decide.information import Action, best_actions, contests_of
+from outrider.predict.observations import drafted_share
 from outrider.predict.session import open_session, reported
 from outrider.predict.surface import Wanted
 
@@ -90,9 +91,14 @@ class AdaptiveCampaign:
         if left < 1:
             return []
         belief, index = self._belief(cells)
-        chosen = best_actions(
-            belief, self._actions(index, cells), most_cells=left, rounds=self._rounds, least=LEAST_SAVING
-        )
+        actions = self._actions(index, cells)
+        # No place is repeated while another is worth a first look: what the model misses there is not the noise that a
+        # repeat would average.
+        first = [action for action in actions if all(self._first(block) for _, block in action)]
+        blank = {(key.workload, key.concurrency) for key in self._keys} - {(c.workload, c.concurrency) for c in cells}
+        chosen: list[Action] = []
+        for offered in (first, actions) if blank else (actions,):
+            chosen = chosen or best_actions(belief, offered, most_cells=left, rounds=self._rounds, least=LEAST_SAVING)
         wanted = {block for action in chosen for block in action}
         return [key for key in self._keys if (index[_site(key)], _block(key)) in wanted and key not in tried]
 
@@ -127,6 +133,7 @@ class AdaptiveCampaign:
             if _usable(cell) and cell.load:
                 answer = cell.load.tokens / max(cell.load.requests, 1)
                 contexts[cell.workload].append((cell.context_tokens or 0) + answer / 2)
+        shares = _drafted(cells)
         ranks = self._session.fit.machine.context_ranks
         sites: list[Wanted] = []
         index: dict[tuple[str, str, int], int] = {}
@@ -139,7 +146,11 @@ class AdaptiveCampaign:
                     index[name, workload, load] = len(sites)
                     sites.append(Wanted(name, spec.k if spec else 0, load, context, ranks, workload))
         prior = Belief.prior(
-            self._session.fit.machine, sites, self._session.draft_bytes, lambda s: reported(self._stack, s.variant)
+            self._session.fit.machine,
+            sites,
+            self._session.draft_bytes,
+            lambda site: reported(self._stack, site.variant),
+            drafted=lambda site: shares.get((site.variant, site.workload)),
         )
         seen = [
             Seen(index[_site(c.key)], _block(c.key), c.load.tpot_s.mean, c.tokens_per_step if c.k else None)
@@ -147,6 +158,10 @@ class AdaptiveCampaign:
             if _usable(c) and c.load and c.load.tpot_s.mean and _site(c.key) in index
         ]
         return prior.given(seen), index
+
+    @staticmethod
+    def _first(block: object) -> bool:
+        return isinstance(block, tuple) and block[2] == 0
 
     def _actions(self, index: dict[tuple[str, str, int], int], cells: Sequence[Cell]) -> list[Action]:
         """Ways to go on, each variant in its first repeat that is missing, alone or with the others.
@@ -210,6 +225,16 @@ def read_verdicts(file: Path) -> list[Verdict]:
         raise DecideError(
             f"{file} holds no verdicts", evidence=f"{type(error).__name__}: {error}", next_step="remove it"
         ) from error
+
+
+def _drafted(cells: Sequence[Cell]) -> dict[tuple[str, str], float]:
+    """Share of steps that drafted, by variant and workload, where it was counted."""
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for cell in cells:
+        share = drafted_share(cell.to_json()) if cell.k and _usable(cell) else None
+        if share is not None:
+            found[cell.variant, cell.workload].append(share)
+    return {key: math.fsum(own) / len(own) for key, own in found.items()}
 
 
 def _site(key: CellKey) -> tuple[str, str, int]:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 _DRAWS = 256
 # What the model's form may miss, as a share of a step: in all steps alike, and in those of one variant; both reach
-# about an octave and a half. Then what one workload does to a variant's step (a look-up does not draft at every step),
-# and what nothing explains.
+# about an octave and a half. Then what one workload does to a variant's step (a look-up does not draft at every step:
+# less where that was counted), and what nothing explains.
 _MISFIT_SHARED, _MISFIT_KIND, _REACH_OCTAVES = 0.05, 0.08, 1.5
-_WORKLOAD_LOOKUP, _WORKLOAD_DRAFTER, _ALONE = 0.12, 0.02, 0.015
+_WORKLOAD_LOOKUP, _WORKLOAD_COUNTED, _WORKLOAD_DRAFTER, _ALONE = 0.15, 0.05, 0.02, 0.015
 # Yields: how far a reported or an unknown one may be off, how far workloads differ, and how far loads of one do.
 _REPORTED_SD, _UNKNOWN_SD, _WORKLOADS_SD, _LOADS_SD = 0.20, 0.35, 0.25, 0.03
 # Share of k that a variant of unknown yield is expected to get accepted.
@@ -90,20 +90,24 @@ class Belief:
         draft_bytes: Callable[[str], float],
         acceptance: Callable[[Wanted], Acceptance | None],
         *,
+        drafted: Callable[[Wanted], float | None] = lambda _: None,
         seed: int = 0,
     ) -> Belief:
-        """Before any measurement.
+        """Before any measurement of time.
 
         Args:
             machine: of the stack.
             sites: whatever could be measured.
             draft_bytes: variant to the weights that one drafting pass reads; 0 for look-ups.
             acceptance: what is known of a site's yield beforehand; None for nothing.
+            drafted: share of steps at which a look-up drafts under a site's workload; None if it was not counted yet.
             seed: of the draws of the factors.
         """
         n = len(sites)
         read = [draft_bytes(s.variant) if s.k else 0.0 for s in sites]
-        ks = [drafted_k(s.k, 1.0 if b else _LOOKUP_SHARE) for s, b in zip(sites, read, strict=True)]
+        counted = [drafted(s) for s in sites]
+        shares = [1.0 if b else _LOOKUP_SHARE if c is None else c for b, c in zip(read, counted, strict=True)]
+        ks = [drafted_k(site.k, share) for site, share in zip(sites, shares, strict=True)]
         at = Places.of([(s.batch, s.context, k, s.context_ranks, b) for s, k, b in zip(sites, ks, read, strict=True)])
         centre, spread = fx.centre(machine), fx.spread(machine)
         low, high = fx.bounds(machine)
@@ -112,7 +116,7 @@ class Belief:
         logs = np.log([step_s(machine, at, fx.factors_of(row)) for row in moved])
         mean, cov = np.zeros(2 * n), np.zeros((2 * n, 2 * n))
         mean[:n] = np.log(step_s(machine, at, fx.factors_of(centre)))
-        cov[:n, :n] = np.cov(logs, rowvar=False).reshape(n, n) + _misfit(sites, at)
+        cov[:n, :n] = np.cov(logs, rowvar=False).reshape(n, n) + _misfit(sites, at, counted)
         mean[n:], cov[n:, n:] = _yields(sites, acceptance)
         return cls(tuple(sites), mean, cov)
 
@@ -166,13 +170,14 @@ def gain_rows(plain: Sequence[int], own: Sequence[int], n: int) -> Floats:
     return rows
 
 
-def _misfit(sites: Sequence[Wanted], at: Places) -> Floats:
+def _misfit(sites: Sequence[Wanted], at: Places, counted: Sequence[float | None]) -> Floats:
     own = coordinates(at)
     near = np.exp(-((own[:, None, :] - own[None, :, :]) ** 2).sum(axis=2) / (2 * _REACH_OCTAVES**2))
     same = np.array([[a.variant == b.variant for b in sites] for a in sites])
     text = np.array([[a.workload == b.workload for b in sites] for a in sites])
     lookup = (at.k > 0) & (at.draft_bytes == 0)
-    workload = np.where(lookup, _WORKLOAD_LOOKUP, _WORKLOAD_DRAFTER)
+    looked_up = np.array([_WORKLOAD_LOOKUP if share is None else _WORKLOAD_COUNTED for share in counted])
+    workload = np.where(lookup, looked_up, _WORKLOAD_DRAFTER)
     shared = near * (_MISFIT_SHARED**2 + same * _MISFIT_KIND**2)
     result: Floats = shared + same * text * np.outer(workload, workload) + _ALONE**2 * np.eye(len(sites))
     return result

@@ -224,18 +224,18 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
         rate=1 / tpot_s,
         tokens_per_step=row.get("tokens_per_step") or (1.0 if not k else None),
         positions=positions,
-        drafted=_drafted(row) if k else 1.0,
+        drafted=(drafted_share(row) or 1.0) if k else 1.0,
         dynamic=bool(spec and spec.schedule),
         latency=_latency(row),
     )
 
 
-def _drafted(row: Mapping[str, Any]) -> float:
-    """Drafting events / steps, from the engine's counters; 1 where it did not count them."""
+def drafted_share(row: Mapping[str, Any]) -> float | None:
+    """Drafting events / steps of a cell (`Cell.to_json`), from the engine's counters; None where it did not count."""
     engine, tokens = row.get("engine") or {}, row.get("tokens_per_step")
     drafts, made, first = (engine.get(name) for name in ("drafts", "generation_tokens", "first_tokens"))
     if drafts is None or made is None or first is None or not tokens or made <= first:
-        return 1.0
+        return None
     return min(1.0, float(drafts) * float(tokens) / (float(made) - float(first)))
 
 

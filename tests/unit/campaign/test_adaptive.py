@@ -65,7 +65,8 @@ def test_no_speculative_cell_is_measured_without_its_plain_partner() -> None:
     assert {(c.workload, c.concurrency, c.repeat) for c in cells} == plain
 
 
-def test_a_second_repeat_goes_where_the_first_left_doubt() -> None:
+def test_a_second_repeat_goes_where_the_first_left_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GAINS, ("eagle3", "chat", 4), 1.01)
     cells = run(AdaptiveCampaign(find_stack("smollm2-cpu"), plan(), share=1.0))
     again = {(c.workload, c.concurrency) for c in cells if c.repeat == 1}
     assert ("chat", 4) in again
