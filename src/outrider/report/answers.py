@@ -162,7 +162,8 @@ def _schedule(outlook: Outlook) -> Answer:
     worth = [e for e in emitted if e.schedule.worthwhile]
     source = f"dynamic path: {outlook.decisions[0].cost.source}"
     if not worth:
-        return Answer(question, "No", f"One k, or none, does as well in all {len(emitted) or 'no'} bands.", source)
+        bands = "its one band" if len(emitted) == 1 else f"all {len(emitted)} bands" if emitted else "every band"
+        return Answer(question, "No", f"One k, or none, does as well in {bands}.", source)
     best = max(worth, key=lambda e: e.schedule.gain / e.schedule.static_gain)
     detail = (
         f"Best: {best.band.words}, {best.schedule.gain:.2f}x; one k {best.schedule.static_gain:.2f}x. Probe it first."
