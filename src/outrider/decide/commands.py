@@ -80,7 +80,7 @@ def decide_command(
     )
     found = decide(session, observed, question, training_cost(chosen), _paired(cells))
     probes = read_probe(probe) if probe else []
-    good, verdict = _recommended(found, probes)
+    good, verdict = _recommended(chosen, found, probes)
     if report and not observed:
         raise typer.BadParameter("--report shows what was measured: it needs --cells")
     console = Console(stderr=json_to == "-", highlight=False)
@@ -150,11 +150,12 @@ def _show(stack: Stack, found: Decision, console: Console) -> None:
         console.print(f"{found.left_out} options are left out: their tokens do not fit into the KV cache")
 
 
-def _recommended(found: Decision, probes: list[Probe]) -> tuple[bool, str]:
+def _recommended(stack: Stack, found: Decision, probes: list[Probe]) -> tuple[bool, str]:
     own = next((e for e in found.emitted if e.band == found.default_band), None)
     if own is None:
         return False, "no schedule is emitted for the default band: plain decoding, or one k, is served"
-    return recommended(own.schedule.bands, probes)
+    spec = stack.variants[own.source].speculation
+    return recommended(spec.method if spec else "", own.schedule.bands, probes)
 
 
 def _paired(cells: Path | None) -> Paired:

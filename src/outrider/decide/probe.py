@@ -61,12 +61,13 @@ class Probe:
     """What a probe came to for one schedule.
 
     Attributes:
-        variant, bands: the schedule.
+        variant, method, bands: the schedule, and what proposes its tokens.
         run: that measured it.
         loads: where the schedule and a static variant were measured.
     """
 
     variant: str
+    method: str
     bands: Bands
     run: str
     loads: tuple[ProbeLoad, ...]
@@ -106,6 +107,7 @@ class Probe:
         """JSON form."""
         return {
             "variant": self.variant,
+            "method": self.method,
             "num_speculative_tokens_per_batch_size": [list(band) for band in self.bands],
             "run": self.run,
             "verdict": self.verdict,
@@ -144,7 +146,7 @@ def judge_probe(
             if best and gain:
                 k = next((b[2] for b in spec.schedule if b[0] <= own.concurrency <= b[1]), own.k)
                 loads.append(ProbeLoad(own.workload, own.concurrency, k, best.variant, gain))
-        found.append(Probe(name, tuple(spec.schedule), run, tuple(loads)))
+        found.append(Probe(name, spec.method, tuple(spec.schedule), run, tuple(loads)))
     return found
 
 
@@ -175,9 +177,9 @@ def read_probe(file: Path) -> list[Probe]:
         ) from error
 
 
-def recommended(bands: Bands, probes: Sequence[Probe]) -> tuple[bool, str]:
+def recommended(method: str, bands: Bands, probes: Sequence[Probe]) -> tuple[bool, str]:
     """Whether a schedule is recommended, and why in one sentence; never before this very schedule was probed."""
-    own = [probe for probe in probes if probe.bands == bands]
+    own = [probe for probe in probes if (probe.method, probe.bands) == (method, bands)]
     if not own and probes:
         return False, "another schedule was probed, not this one: run `outrider probe` on the emitted file"
     if not own:
@@ -194,4 +196,4 @@ def _probe(row: dict[str, Any]) -> Probe:
         for x in row["loads"]
     ]  # fmt: skip
     bands = tuple((a, b, c) for a, b, c in row["num_speculative_tokens_per_batch_size"])
-    return Probe(row["variant"], bands, row["run"], tuple(loads))
+    return Probe(row["variant"], row["method"], bands, row["run"], tuple(loads))

@@ -58,4 +58,4 @@ def test_a_schedule_switches_at_its_edge_and_keeps_up_with_static_variants(own_d
     assert dynamic.tpot_s.mean is not None
     assert dynamic.tpot_s.mean < 2 * plain.tpot_s.mean
     assert dynamic_cost(observed).pairs == 2
-    assert recommended(probe.bands, [probe])[0] == (probe.verdict == "verified")
+    assert recommended(probe.method, probe.bands, [probe])[0] == (probe.verdict == "verified")

@@ -49,7 +49,7 @@ def test_a_schedule_within_three_percent_of_the_best_static_is_verified(overlay:
     probe = probed(load_stack(overlay), speeds)
     assert [(x.batch, x.k, x.against) for x in probe.loads] == [(1, 3, "eagle3"), (32, 0, "baseline")]
     assert probe.verdict == "verified"
-    assert recommended(BANDS, [probe])[0] is True
+    assert recommended("eagle3", BANDS, [probe])[0] is True
 
 
 def test_a_schedule_that_collapses_at_one_load_is_refused(overlay: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_schedule_that_collapses_at_one_load_is_refused(overlay: Path) -> None
     probe = probed(load_stack(overlay), speeds)
     assert probe.verdict == "refused"
     assert "0.60x of baseline" in probe.why
-    assert recommended(BANDS, [probe])[0] is False
+    assert recommended("eagle3", BANDS, [probe])[0] is False
 
 
 def load(low: float, mid: float, high: float) -> ProbeLoad:
@@ -66,28 +66,32 @@ def load(low: float, mid: float, high: float) -> ProbeLoad:
 
 
 def test_noise_that_reaches_the_tolerance_leaves_it_undecided() -> None:
-    assert Probe("dynamic", BANDS, "run", (load(0.9, 0.95, 1.0),)).verdict == "undecided"
-    assert Probe("dynamic", BANDS, "run", (load(0.98, 1.0, 1.02), load(0.9, 0.95, 1.0))).verdict == "undecided"
-    assert Probe("dynamic", BANDS, "run", ()).verdict == "undecided"
+    assert Probe("dynamic", "eagle3", BANDS, "run", (load(0.9, 0.95, 1.0),)).verdict == "undecided"
+    assert (
+        Probe("dynamic", "eagle3", BANDS, "run", (load(0.98, 1.0, 1.02), load(0.9, 0.95, 1.0))).verdict == "undecided"
+    )
+    assert Probe("dynamic", "eagle3", BANDS, "run", ()).verdict == "undecided"
 
 
 def test_a_schedule_is_never_recommended_before_it_was_probed_itself() -> None:
-    good, why = recommended(BANDS, [])
+    good, why = recommended("eagle3", BANDS, [])
     assert not good
     assert "outrider probe" in why
-    other = Probe("dynamic", ((1, 32, 2),), "run", (load(1.0, 1.1, 1.2),))
+    other = Probe("dynamic", "eagle3", ((1, 32, 2),), "run", (load(1.0, 1.1, 1.2),))
     assert other.verdict == "verified"
-    assert recommended(BANDS, [other])[0] is False
+    assert recommended("eagle3", BANDS, [other])[0] is False
+    assert recommended("ngram", other.bands, [other])[0] is False
+    assert recommended("eagle3", other.bands, [other])[0] is True
 
 
 def test_the_overlay_carries_the_verdict_and_stays_the_same_stack(overlay: Path) -> None:
     before = load_stack(overlay).digest()
-    probe = Probe("dynamic", BANDS, "first", (load(0.5, 0.6, 0.7),))
+    probe = Probe("dynamic", "eagle3", BANDS, "first", (load(0.5, 0.6, 0.7),))
     text = marked(overlay.read_text(encoding="utf-8"), [probe])
     assert "# Probe of dynamic (run first): refused" in text
     assert "Recommended" not in text
     assert text.startswith("# why\n")
-    again = marked(text, [Probe("dynamic", BANDS, "second", (load(0.99, 1.0, 1.01),))])
+    again = marked(text, [Probe("dynamic", "eagle3", BANDS, "second", (load(0.99, 1.0, 1.01),))])
     assert "run first" not in again
     assert "run second): verified" in again
     overlay.write_text(again, encoding="utf-8")
@@ -95,7 +99,7 @@ def test_the_overlay_carries_the_verdict_and_stays_the_same_stack(overlay: Path)
 
 
 def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
-    probe = Probe("dynamic", BANDS, "run", (load(0.98, 1.0, 1.02),))
+    probe = Probe("dynamic", "eagle3", BANDS, "run", (load(0.98, 1.0, 1.02),))
     file = tmp_path / "probe.json"
     file.write_text(json.dumps({"probes": [probe.as_dict()]}), encoding="utf-8")
     assert read_probe(file) == [probe]

@@ -46,7 +46,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("report") / "report.html"
     behind = ProbeLoad("chat", 6, 3, "baseline", Interval(0.39, 0.45, 0.54, 36))
     likely = Verdict("edit", 1, "ngram", False, {"ngram": Interval(1.3, 1.7, 2.3, 1)}, ())
-    judged = Judged((Probe("dynamic", ((1, 32, 3),), "first", (behind,)),), (likely,))
+    judged = Judged((Probe("dynamic", "eagle3", ((1, 32, 3),), "first", (behind,)),), (likely,))
     return write_report(file, stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=moved, judged=judged)
 
 
