@@ -18,6 +18,7 @@ from outrider.bundle.commands import bundle_command
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.decide.commands import decide_command
+from outrider.decide.probe_command import probe_command
 from outrider.engine import adapter
 from outrider.errors import OutriderError, StackError
 from outrider.images.commands import image_build, image_lock
@@ -28,7 +29,7 @@ from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
-from outrider.profile.commands import profile_command
+from outrider.profile.commands import profile_capture, profile_read
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.runtime.render_compose import compose_text
 from outrider.runtime.render_systemd import UnitOptions, unit_text
@@ -168,7 +169,7 @@ app.command("campaign")(campaign_command)
 app.command("report")(report_command)
 app.command("parity")(parity_command)
 app.command("decide")(decide_command)
-app.command("profile")(profile_command)
+app.command("probe")(probe_command)
 app.command("shape")(shape_command)
 app.command("tune")(tune_command)
 
@@ -181,6 +182,11 @@ _predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured
 _predict.command("run")(predict_run)
 _predict.command("validate")(predict_validate)
 app.add_typer(_predict, name="predict")
+
+_profile = typer.Typer(no_args_is_help=True, help="Say where the time of a decode step goes.")
+_profile.command("capture")(profile_capture)
+_profile.command("read")(profile_read)
+app.add_typer(_profile, name="profile")
 
 _image = typer.Typer(no_args_is_help=True, help="Container images: build them, pin what they are built on.")
 _image.command("build")(image_build)
