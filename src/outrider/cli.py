@@ -17,7 +17,7 @@ from outrider.bundle.commands import bundle_command
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.decide.commands import decide_command
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.errors import OutriderError, StackError
 from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
@@ -108,7 +108,7 @@ def render(
         typer.echo(compose_text(chosen, variants, __version__), nl=False)
         return
     located = expected(chosen, variant)
-    launch = adapter(chosen.engine.name).launch(
+    launch = adapter_of(chosen, variant).launch(
         chosen,
         variant,
         host="127.0.0.1",

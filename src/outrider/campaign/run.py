@@ -14,7 +14,7 @@ from outrider.campaign.cell import MEASURED, Cell, CellKey, Provenance
 from outrider.campaign.early import settled
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.errors import CampaignError, LoadError, OutriderError
 from outrider.load import LoadPlan, run_load
 from outrider.load.outcome import Outcome
@@ -194,8 +194,8 @@ class _Runner:
             temperature=0.0,
             seed=self._plan.seed,
             # Cells ask the same prompts of the same engine; none may find another's in the prefix cache.
-            extra_body=adapter(self._stack.engine.name).isolated_cache(f"{self._store.directory.name}/{key.id}"),
-            engine=self._stack.engine.name,
+            extra_body=adapter_of(self._stack, key.variant).isolated_cache(f"{self._store.directory.name}/{key.id}"),
+            engine=self._stack.engine_of(key.variant).name,
             speculates=expects_drafts,
             labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
         )
@@ -237,11 +237,8 @@ class _Runner:
     def _provenance(self, key: CellKey, served: Served | None) -> Provenance:
         speculation = self._stack.variant(key.variant).speculation
         drafter = speculation.drafter if speculation else None
-        engine: dict[str, Any] = {
-            "name": self._stack.engine.name,
-            "pinned": self._stack.engine.version,
-            "build": self._stack.engine.build,
-        }
+        chosen = self._stack.engine_of(key.variant)
+        engine: dict[str, Any] = {"name": chosen.name, "pinned": chosen.version, "build": chosen.build}
         return Provenance(
             **self._circumstances,
             stack_digest=self._plan.stack_digest,

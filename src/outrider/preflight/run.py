@@ -12,6 +12,7 @@ from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
 from outrider.preflight.checks.node import check_node
+from outrider.preflight.checks.other_engine import check_other_engine
 from outrider.preflight.checks.running import check_running
 from outrider.preflight.checks.speculation import check_speculation
 from outrider.preflight.checks.target import check_target
@@ -73,7 +74,6 @@ def run_preflight(
     names = (variant,) if variant is not None else tuple(stack.variants)
     for name in names:
         stack.variant(name)
-    table = engine_table(stack.engine.name, stack.engine.version)
     target = _read_target(stack, model_dir, remote=remote)
     shape = _shape(target)
     findings = [
@@ -87,18 +87,21 @@ def run_preflight(
     for name in names:
         spec = stack.variant(name).speculation
         drafter = read.of(name, spec.drafter) if spec and spec.drafter else None
+        engine = stack.engine_of(name)
+        served = stack.model_copy(update={"engine": engine})
         case = Case(
-            stack=stack,
+            stack=served,
             name=name,
-            table=table,
+            table=engine_table(engine.name, engine.version),
             target=target,
             shape=shape,
-            runner=model_runner(stack, name),
+            runner=model_runner(served, name),
             drafter=drafter,
             view=_view(drafter, spec),
             weights=weights,
         )
-        memory_findings, memory = check_memory(case)
+        # Memory is estimated with vLLM's allocator and graphs in mind: nothing is said of another engine's.
+        memory_findings, memory = check_memory(case) if engine.name == "vllm" else ([], None)
         of_variant = [*_findings(case), *memory_findings]
         if running is not None:
             of_variant += check_running(case, running, memory)
@@ -117,7 +120,8 @@ def run_preflight(
 
 
 def _findings(case: Case) -> list[Finding]:
-    found_here = [*check_target(case), *check_tokenizer(case), *check_drafter(case), *check_speculation(case)]
+    speculation = check_speculation if case.stack.engine.name == "vllm" else check_other_engine
+    found_here = [*check_target(case), *check_tokenizer(case), *check_drafter(case), *speculation(case)]
     if case.drafter is not None:
         found_here += check_files(case.drafter)
     elif case.spec is not None and case.spec.drafter is not None:

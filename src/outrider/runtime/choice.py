@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.runtime.compose import ComposeOptions, ComposeRuntime
 from outrider.runtime.container import container_launch
 from outrider.runtime.local import LocalRuntime
@@ -76,7 +76,7 @@ def candidate(
     weights = tuple(path for path in (located.model_dir, located.drafter_dir) if path)
     if kind is Kind.COMPOSE:
         return Candidate(variant, replace(container_launch(stack, variant), port=port), weights)
-    launch = adapter(stack.engine.name).launch(
+    launch = adapter_of(stack, variant).launch(
         stack,
         variant,
         host=settings.host,

@@ -24,6 +24,7 @@ from outrider.model_store.locate import cache_root
 from outrider.runtime import diagnosis, ports, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.compose_running import ComposeRunning, LogPump, status_from
+from outrider.runtime.container import foreign_image
 from outrider.runtime.docker_engine import DockerEngine
 from outrider.runtime.lock import locked
 from outrider.runtime.record import entry
@@ -95,10 +96,7 @@ class ComposeRuntime:
             env = self._environment(stack, host, launch.port, weights, files.record.parent)
             project = files.record.with_name("compose.yaml")
             project.write_text(compose_text(stack, tuple(stack.variants), __version__), encoding="utf-8")
-            target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
-            self._docker.require_image(
-                env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}"), f"outrider image build {target}"
-            )
+            self._require_image(stack, variant, env)
             up = ("up", "--detach", "--no-deps", "--force-recreate", service_name(variant))
             try:
                 self._docker.compose(project, "--profile", service_name(variant), *up, env=env)
@@ -180,6 +178,15 @@ class ComposeRuntime:
                 next_step="give --api-key-file, or listen on loopback and put a proxy in front",
             )
         return env
+
+    def _require_image(self, stack: Stack, variant: str, env: Mapping[str, str]) -> None:
+        if foreign := foreign_image(stack, variant):
+            image = os.environ.get("OUTRIDER_SGLANG_IMAGE", foreign)
+            self._docker.require_image(image, f"docker pull {image}")
+            return
+        target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
+        image = env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}")
+        self._docker.require_image(image, f"outrider image build {target}")
 
     def _facts(self, name: str) -> dict[str, Any]:
         found = self._docker.containers(f"{NAME_LABEL}={name}")
