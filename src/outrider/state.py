@@ -16,3 +16,8 @@ def state_dir() -> Path:
     if own := os.environ.get("OUTRIDER_STATE"):
         return Path(own)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "outrider"
+
+
+def targets_dir() -> Path:
+    """What Prometheus is told to scrape: `OUTRIDER_TARGETS`, else `targets` among the state."""
+    return Path(os.environ.get("OUTRIDER_TARGETS") or state_dir() / "targets")

@@ -79,8 +79,11 @@ def run_campaign(
     watcher: Watcher,
     *,
     chooser: Chooser | None = None,
+    live: bool = False,
 ) -> CampaignOutcome:
     """Measure what is left of a plan.
+
+    With `live` the load process exports its figures while it measures, and tells Prometheus where.
 
     With a `chooser` only the cells that it asks for are measured: it sees the cells so far, and ends the campaign by
     asking for none.
@@ -101,7 +104,7 @@ def run_campaign(
     try:
         if left:
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
-                runner = _Runner(stack, plan, store, engines, watcher)
+                runner = _Runner(stack, plan, store, engines, watcher, live=live)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
                 while left:
                     for key in left:
@@ -136,8 +139,11 @@ def _asked(plan: CampaignPlan, store: RunStore, chooser: Chooser | None, tried: 
 class _Runner:
     """Measures one cell at a time against engines that are kept up."""
 
-    def __init__(self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher) -> None:
+    def __init__(
+        self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher, *, live: bool
+    ) -> None:
         self._stack = stack
+        self._live = live
         self._plan = plan
         self._store = store
         self._engines = engines
@@ -198,6 +204,7 @@ class _Runner:
             engine=self._stack.engine_of(key.variant).name,
             speculates=expects_drafts,
             labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
+            metrics_port=0 if self._live else None,
         )
 
     def _cell(

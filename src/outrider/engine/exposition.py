@@ -100,6 +100,11 @@ COUNTERS = (
 )
 GAUGES = ("running", "waiting", "kv_cache_usage", "start_time")
 HISTOGRAMS = ("ttft", "tpot", "itl", "e2e")
+_GAUGE_QUERIES = {
+    "kv_cache_usage": "max by ({by}) ({name})",
+    # Every Python process publishes it under this name; engines are told by their target's label.
+    "start_time": 'max by ({by}) ({name}{{variant!=""}})',
+}
 QUERIED = (
     *COUNTERS,
     *GAUGES,
@@ -128,19 +133,15 @@ def generic_query(names: Names, figure: str, by: str, window: str) -> str | None
     Only today's name is asked for: a rule that also tried names of versions long gone would hide that they are gone.
     """
     base, _, part = figure.rpartition("_")
-    if base in HISTOGRAMS and base in names:
-        name = f"{names[base][0][1]}_{part}"
-        return rate_sum(name, f"le, {by}" if part == "bucket" else by, window)
-    if figure not in names:
+    histogram = base in HISTOGRAMS
+    known = base if histogram else figure
+    if known not in names:
         return None
-    name = names[figure][0][1]
-    if figure == "accepted_per_pos":
-        return rate_sum(name, f"position, {by}", window)
-    if figure in {"kv_cache_usage", "start_time"}:
-        return f"max by ({by}) ({name})"
+    name = names[known][0][1]
     if figure in GAUGES:
-        return f"sum by ({by}) ({name})"
-    return rate_sum(name, by, window)
+        return _GAUGE_QUERIES.get(figure, "sum by ({by}) ({name})").format(by=by, name=name)
+    extra = {"bucket": "le, ", "pos": "position, "}.get(part, "")
+    return rate_sum(f"{name}_{part}" if histogram else name, extra + by, window)
 
 
 def metric_names(names: Names) -> set[str]:

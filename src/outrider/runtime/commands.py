@@ -20,7 +20,7 @@ from outrider.model_store import locate
 from outrider.model_store.locate import expected
 from outrider.preflight import run_preflight
 from outrider.preflight.table import print_report
-from outrider.runtime import base
+from outrider.runtime import base, discovery
 from outrider.runtime.choice import Kind, Settings, candidate, runtime_for
 from outrider.runtime.entrypoint import KEY_VARIABLE
 from outrider.runtime.ports import LOOPBACK, free_port
@@ -119,7 +119,11 @@ def stop_command(
 ) -> None:
     """Stop engines and prove that nothing of them is left."""
     engines = runtime_for(runtime)
-    wanted = [s for s in engines.list() if _matches(s.name, stack, variant) and s.state is not base.State.ENDED]
+    known = [s for s in engines.list() if _matches(s.name, stack, variant)]
+    wanted = [s for s in known if s.state is not base.State.ENDED]
+    for status in known:
+        if status.state is base.State.ENDED:  # one that died by itself is a target until somebody has seen it
+            discovery.drop_engine(status.name)
     failed: list[OutriderError] = []
     for status in wanted:
         try:

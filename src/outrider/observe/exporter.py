@@ -1,0 +1,174 @@
+"""The exporter of recorded cells: what live figures are held against, as Prometheus metrics.
+
+It reads finished runs of a stack, again whenever one of their files has changed, and answers scrapes from memory. Of the
+cells of a place (variant, workload, concurrency band) it publishes the mean, so that the number of series depends on
+the grid, not on how often it was measured; of moments it keeps the latest hundred.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+
+from outrider.campaign.store import RunStore
+from outrider.errors import OutriderError
+from outrider.observe import series as s
+from outrider.observe.recorded import BASELINE, Recorded, predictions, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from prometheus_client.core import Metric
+
+    from outrider.stack import Stack
+
+_MOMENTS = 100
+_TEXTS = {
+    s.BASELINE_TPOT: "Mean time per output token of recorded baseline cells.",
+    s.CELL_TPOT: "Mean time per output token of recorded cells of other variants.",
+    s.CELL_THROUGHPUT: "Output tokens per second of all users in recorded cells.",
+    s.CELL_TOKENS_PER_STEP: "Tokens per step in recorded cells.",
+    s.CELL_ENDED: "When a recorded cell ended, Unix seconds.",
+    s.PREDICTED_TPOT: "Time per output token that the model predicts.",
+    s.SPECULATIVE_TOKENS: "k of the variant.",
+    s.SCHEDULE_TOKENS: "k that the variant's schedule asks for at the top of a concurrency band.",
+    s.ACCEPTANCE_FLOOR: "Acceptance length under which the drafter is not what its authors measured.",
+    s.TPOT_OBJECTIVE: "Time per output token that requests should keep; le is its bucket of the engine's histogram.",
+}
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run's file and what was read of it, as of when it was last changed."""
+
+    file: Path
+    stamp: tuple[int, int] = (0, 0)
+    recorded: Recorded | None = None
+
+
+@dataclass(slots=True)
+class CellsExporter:
+    """Publishes runs of one stack.
+
+    Args:
+        stack: whose cells they are; cells of another state of it are left out.
+        runs: directories of runs.
+        objective_s: time per output token that requests should keep; None publishes none.
+    """
+
+    stack: Stack
+    runs: Sequence[Path]
+    objective_s: float | None = None
+    _read: dict[Path, _Run] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def collect(self) -> Iterator[Metric]:
+        """What one scrape sees."""
+        with self._lock:
+            runs = [run.recorded for path in self.runs if (run := self._fresh(path)).recorded]
+            latest = [recorded for recorded in runs if recorded] or [record(self.stack, ())]
+        yield from families(latest, self.objective_s, bucket_of(self.objective_s))
+
+    def describe(self) -> Iterator[Metric]:
+        """Names only, so that registering does not read the disk."""
+        return iter(())
+
+    def serve(self, port: int) -> int:
+        """Answer scrapes on loopback, on any free port for 0; gives the port.
+
+        Raises:
+            OutriderError: the port is taken.
+        """
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            server, _thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+        except OSError as error:
+            raise OutriderError(
+                f"port {port} for the exporter cannot be used: {error.strerror}", next_step="choose another --port"
+            ) from error
+        return int(server.server_port)
+
+    def _fresh(self, directory: Path) -> _Run:
+        run = self._read.setdefault(directory, _Run(directory / "cells.jsonl"))
+        try:
+            facts = run.file.stat()
+        except OSError:
+            return run
+        stamp = (facts.st_mtime_ns, facts.st_size)
+        if stamp != run.stamp:
+            cells = [c for c in RunStore(directory).cells() if c.provenance.stack_digest == self.stack.digest()]
+            run.recorded = record(self.stack, cells, predictions(self.stack, run.file) if cells else None)
+            run.stamp = stamp
+        return run
+
+
+def bucket_of(objective_s: float | None) -> str | None:
+    """The bucket of the engines' TPOT histograms that holds an objective, as Prometheus writes it."""
+    if objective_s is None:
+        return None
+    return next((f"{bound:g}" if bound < 1 else f"{bound:.1f}" for bound in TPOT_BUCKETS if bound >= objective_s), None)
+
+
+# What vLLM's and SGLang's histograms of TPOT have in common, in seconds.
+TPOT_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+
+
+def families(runs: Sequence[Recorded], objective_s: float | None, bucket: str | None) -> list[Metric]:
+    """All metrics; where two runs measured the same place, the later one in the list counts."""
+    made = {name: GaugeMetricFamily(name, text, labels=_LABELS[name]) for name, text in _TEXTS.items()}
+    samples: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in made}
+    for run in runs:
+        for name, labels, value in _samples(run):
+            samples[name][labels] = value
+        if objective_s is not None and bucket is not None:
+            samples[s.TPOT_OBJECTIVE][run.stack, bucket] = objective_s
+    for name, found in samples.items():
+        for labels, value in found.items():
+            made[name].add_metric(list(labels), value)
+    return list(made.values())
+
+
+_PLACE = ("stack", "variant", "workload", "band")
+_LABELS: dict[str, tuple[str, ...]] = {
+    s.BASELINE_TPOT: ("stack", "workload", "band"),
+    s.CELL_TPOT: _PLACE,
+    s.CELL_THROUGHPUT: _PLACE,
+    s.CELL_TOKENS_PER_STEP: _PLACE,
+    s.CELL_ENDED: ("stack", "variant", "workload", "concurrency", "status", "cell"),
+    s.PREDICTED_TPOT: _PLACE,
+    s.SPECULATIVE_TOKENS: ("stack", "variant"),
+    s.SCHEDULE_TOKENS: ("stack", "variant", "band"),
+    s.ACCEPTANCE_FLOOR: ("stack", "variant"),
+    s.TPOT_OBJECTIVE: ("stack", "le"),
+}
+
+
+def _samples(run: Recorded) -> Iterable[tuple[str, tuple[str, ...], float]]:
+    for place, figures in run.places.items():
+        where = (run.stack, place.variant, place.workload, place.band)
+        if figures.tpot_s is not None:
+            if place.variant == BASELINE:
+                yield s.BASELINE_TPOT, (run.stack, place.workload, place.band), figures.tpot_s
+            else:
+                yield s.CELL_TPOT, where, figures.tpot_s
+        if figures.throughput_tok_s is not None:
+            yield s.CELL_THROUGHPUT, where, figures.throughput_tok_s
+        if figures.tokens_per_step is not None:
+            yield s.CELL_TOKENS_PER_STEP, where, figures.tokens_per_step
+    for place, tpot_s in run.predicted_tpot_s.items():
+        yield s.PREDICTED_TPOT, (run.stack, place.variant, place.workload, place.band), tpot_s
+    for cell in run.ended[-_MOMENTS:]:
+        labels = (run.stack, cell.variant, cell.workload, str(cell.concurrency), cell.status, cell.cell_id)
+        yield s.CELL_ENDED, labels, cell.at
+    for variant, k in run.k.items():
+        yield s.SPECULATIVE_TOKENS, (run.stack, variant), k
+    for (variant, band), k in run.schedule.items():
+        yield s.SCHEDULE_TOKENS, (run.stack, variant, band), k
+    for variant, floor in run.floors.items():
+        yield s.ACCEPTANCE_FLOOR, (run.stack, variant), floor
