@@ -228,9 +228,11 @@ class EngineAdapter(Protocol):
         name: the stack's word for the engine.
         key_variable: environment variable that holds the API key; None if only the command line, which every user of
             the machine can read, could carry it.
+        tpot_bounds_s: bounds of its histogram of time per output token, in seconds.
     """
 
     name: str
+    tpot_bounds_s: tuple[float, ...]
     key_variable: str | None
 
     def launch(

@@ -69,6 +69,7 @@ class SglangAdapter:
     """Facts about SGLang."""
 
     name = "sglang"
+    tpot_bounds_s: tuple[float, ...] = sglang_metrics.TPOT_BOUNDS_S
     key_variable: str | None = None
 
     def launch(

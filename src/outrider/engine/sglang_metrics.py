@@ -33,6 +33,11 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "itl": (("0.4", "sglang:inter_token_latency_seconds"),),
     "e2e": (("0.3", "sglang:e2e_request_latency_seconds"),),
 }
+# Bounds of the histogram behind `tpot`, in seconds.
+TPOT_BOUNDS_S = (
+    *(0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08),
+    *(0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0),
+)
 
 
 def query(figure: str, by: str, window: str) -> str | None:

@@ -65,6 +65,7 @@ class VllmAdapter:
     """Facts about vLLM."""
 
     name = "vllm"
+    tpot_bounds_s: tuple[float, ...] = vllm_metrics.TPOT_BOUNDS_S
     key_variable: str | None = "VLLM_API_KEY"
 
     def launch(

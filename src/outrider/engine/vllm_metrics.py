@@ -29,6 +29,8 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
     "itl": (("0.12", "vllm:inter_token_latency_seconds"), ("0.6", "vllm:time_per_output_token_seconds")),
     "e2e": (("0.6", "vllm:e2e_request_latency_seconds"),),
 }
+# Bounds of the histogram behind `tpot` (0.13 to 0.33), in seconds.
+TPOT_BOUNDS_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
 def names_for(version: str) -> dict[str, str]:

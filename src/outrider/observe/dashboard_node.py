@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outrider.observe import node_metrics as n
 from outrider.observe import series as s
-from outrider.observe.panels import SWITCHES, Dashboard, Panel, Query, Row, chosen
+from outrider.observe.panels import SWITCHES, VARIABLES, Dashboard, Panel, Query, Row, chosen
 
 _GPU = "GPU {{gpu}}"
 _NO_GPU = "no GPU exporter (make dashboards starts it where a GPU is)"
@@ -18,10 +18,7 @@ def node() -> Dashboard:
         uid="outrider-node",
         title="Outrider: node",
         description="Is the machine the reason? KV cache, host, GPUs and their links.",
-        variables={
-            "stack": f"label_values({s.RUNNING}, stack)",
-            "variant": f'label_values({s.RUNNING}{{stack=~"$stack"}}, variant)',
-        },
+        variables=VARIABLES,
         marks=(SWITCHES,),
         rows=(
             Row(

@@ -1,8 +1,8 @@
 """The exporter of recorded cells: what live figures are held against, as Prometheus metrics.
 
-It reads finished runs of a stack, again whenever one of their files has changed, and answers scrapes from memory. Of the
-cells of a place (variant, workload, concurrency band) it publishes the mean, so that the number of series depends on
-the grid, not on how often it was measured; of moments it keeps the latest hundred.
+It reads finished runs of a stack, again whenever one of their files has changed, and answers scrapes from memory. Of
+the cells of a place (variant, workload, concurrency band) it publishes the mean, so that the number of series depends
+on the grid, not on how often it was measured; of moments it keeps the latest hundred.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 
 from outrider.campaign.store import RunStore
+from outrider.engine import adapter_of
 from outrider.errors import OutriderError
 from outrider.observe import series as s
 from outrider.observe.recorded import BASELINE, Recorded, predictions, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from prometheus_client.core import Metric
@@ -72,7 +73,7 @@ class CellsExporter:
         with self._lock:
             runs = [run.recorded for path in self.runs if (run := self._fresh(path)).recorded]
             latest = [recorded for recorded in runs if recorded] or [record(self.stack, ())]
-        yield from families(latest, self.objective_s, bucket_of(self.objective_s))
+        yield from families(latest, objectives(self.stack, self.objective_s))
 
     def describe(self) -> Iterator[Metric]:
         """Names only, so that registering does not read the disk."""
@@ -108,26 +109,24 @@ class CellsExporter:
         return run
 
 
-def bucket_of(objective_s: float | None) -> str | None:
-    """The bucket of the engines' TPOT histograms that holds an objective, as Prometheus writes it."""
-    if objective_s is None:
-        return None
-    return next((f"{bound:g}" if bound < 1 else f"{bound:.1f}" for bound in TPOT_BUCKETS if bound >= objective_s), None)
+def objectives(stack: Stack, objective_s: float | None) -> dict[tuple[str, str, str], float]:
+    """By (stack, variant, bucket): the objective, at the first bound of the engine's histogram that holds it."""
+    found: dict[tuple[str, str, str], float] = {}
+    for variant in stack.variants if objective_s else ():
+        bounds = adapter_of(stack, variant).tpot_bounds_s
+        if bound := next((bound for bound in bounds if bound >= (objective_s or 0.0)), None):
+            found[stack.name, variant, str(float(bound))] = bound  # written as Python's client library writes `le`
+    return found
 
 
-# What vLLM's and SGLang's histograms of TPOT have in common, in seconds.
-TPOT_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
-
-
-def families(runs: Sequence[Recorded], objective_s: float | None, bucket: str | None) -> list[Metric]:
+def families(runs: Sequence[Recorded], objectives_s: Mapping[tuple[str, str, str], float]) -> list[Metric]:
     """All metrics; where two runs measured the same place, the later one in the list counts."""
     made = {name: GaugeMetricFamily(name, text, labels=_LABELS[name]) for name, text in _TEXTS.items()}
     samples: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in made}
     for run in runs:
         for name, labels, value in _samples(run):
             samples[name][labels] = value
-        if objective_s is not None and bucket is not None:
-            samples[s.TPOT_OBJECTIVE][run.stack, bucket] = objective_s
+    samples[s.TPOT_OBJECTIVE].update(objectives_s)
     for name, found in samples.items():
         for labels, value in found.items():
             made[name].add_metric(list(labels), value)
@@ -145,30 +144,26 @@ _LABELS: dict[str, tuple[str, ...]] = {
     s.SPECULATIVE_TOKENS: ("stack", "variant"),
     s.SCHEDULE_TOKENS: ("stack", "variant", "band"),
     s.ACCEPTANCE_FLOOR: ("stack", "variant"),
-    s.TPOT_OBJECTIVE: ("stack", "le"),
+    s.TPOT_OBJECTIVE: ("stack", "variant", "le"),
 }
 
 
 def _samples(run: Recorded) -> Iterable[tuple[str, tuple[str, ...], float]]:
     for place, figures in run.places.items():
         where = (run.stack, place.variant, place.workload, place.band)
-        if figures.tpot_s is not None:
-            if place.variant == BASELINE:
-                yield s.BASELINE_TPOT, (run.stack, place.workload, place.band), figures.tpot_s
-            else:
-                yield s.CELL_TPOT, where, figures.tpot_s
-        if figures.throughput_tok_s is not None:
-            yield s.CELL_THROUGHPUT, where, figures.throughput_tok_s
-        if figures.tokens_per_step is not None:
-            yield s.CELL_TOKENS_PER_STEP, where, figures.tokens_per_step
+        baseline = place.variant == BASELINE
+        tpot = (s.BASELINE_TPOT, (run.stack, place.workload, place.band)) if baseline else (s.CELL_TPOT, where)
+        known = (
+            (*tpot, figures.tpot_s),
+            (s.CELL_THROUGHPUT, where, figures.throughput_tok_s),
+            (s.CELL_TOKENS_PER_STEP, where, figures.tokens_per_step),
+        )
+        yield from ((name, labels, value) for name, labels, value in known if value is not None)
     for place, tpot_s in run.predicted_tpot_s.items():
         yield s.PREDICTED_TPOT, (run.stack, place.variant, place.workload, place.band), tpot_s
     for cell in run.ended[-_MOMENTS:]:
-        labels = (run.stack, cell.variant, cell.workload, str(cell.concurrency), cell.status, cell.cell_id)
-        yield s.CELL_ENDED, labels, cell.at
-    for variant, k in run.k.items():
-        yield s.SPECULATIVE_TOKENS, (run.stack, variant), k
-    for (variant, band), k in run.schedule.items():
-        yield s.SCHEDULE_TOKENS, (run.stack, variant, band), k
-    for variant, floor in run.floors.items():
-        yield s.ACCEPTANCE_FLOOR, (run.stack, variant), floor
+        moment = (run.stack, cell.variant, cell.workload, str(cell.concurrency), cell.status, cell.cell_id)
+        yield s.CELL_ENDED, moment, cell.at
+    yield from ((s.SPECULATIVE_TOKENS, (run.stack, variant), k) for variant, k in run.k.items())
+    yield from ((s.SCHEDULE_TOKENS, (run.stack, *key), k) for key, k in run.schedule.items())
+    yield from ((s.ACCEPTANCE_FLOOR, (run.stack, variant), floor) for variant, floor in run.floors.items())

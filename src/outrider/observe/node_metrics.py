@@ -40,8 +40,5 @@ NODE_NAMES = frozenset(
 def dcgm_counters() -> str:
     """The counters file of DCGM exporter."""
     rows = [f"{name}, {kind}, {text.rstrip('.')}" for name, (kind, text) in DCGM.items()]
-    return (
-        "# Rendered by `outrider observe render`; change src/outrider/observe/node_metrics.py.\n"
-        + "\n".join(rows)
-        + "\n"
-    )
+    head = "# Rendered by `outrider observe render`; change src/outrider/observe/node_metrics.py."
+    return "\n".join([head, *rows, ""])

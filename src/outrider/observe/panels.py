@@ -19,6 +19,12 @@ DATASOURCE = "outrider-prometheus"  # fixed: file provisioning resolves no place
 _COLUMNS = 24
 _COLOURS = ("red", "orange", "green")
 NO_TRAFFIC = "no traffic"
+NO_BASELINE = "no traffic, or no baseline recorded at this load"
+NOT_SPECULATING = "no traffic, or not speculating"
+VARIABLES = {
+    "stack": f"label_values({s.RUNNING}, stack)",
+    "variant": f'label_values({s.RUNNING}{{stack=~"$stack"}}, variant)',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ def place(panels: Sequence[Panel], top: int) -> tuple[list[tuple[int, int]], int
     x = y = deepest = 0
     for panel in panels:
         if x + panel.width > _COLUMNS:
-            x, y, deepest = 0, deepest, deepest
+            x, y = 0, deepest
         places.append((x, top + y))
         x += panel.width
         deepest = max(deepest, y + panel.height)

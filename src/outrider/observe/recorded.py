@@ -1,4 +1,4 @@
-"""What recorded cells say, as figures by workload and concurrency band: the reference that live figures are held against."""
+"""What recorded cells say by workload and concurrency band: the reference that live figures are held against."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from outrider.campaign.cell import MEASURED
 from outrider.errors import OutriderError
 from outrider.observe.bands import BOUNDS, band_name, band_of
-from outrider.predict import Wanted, open_session, predict
 from outrider.predict.observations import read_observations
+from outrider.predict.session import open_session
+from outrider.predict.surface import Wanted, predict
 from outrider.runtime.canary import derived_floor
 
 if TYPE_CHECKING:

@@ -70,9 +70,8 @@ def latency_rules() -> list[Rule]:
         count = of_engines(f"{figure}_count")
         rules += _latency("engine", figure, of_engines(f"{figure}_bucket"), of_engines(f"{figure}_sum"), count)
     for figure in CLIENT_LATENCIES:
-        rules += _latency(
-            "client", figure, *(_client_rate(f"{figure}_seconds_{p}") for p in ("bucket", "sum", "count"))
-        )
+        parts = (_client_rate(f"{figure}_seconds_{part}") for part in ("bucket", "sum", "count"))
+        rules += _latency("client", figure, *parts)
     requests = _client_rate("requests_total")
     return [
         *rules,
@@ -159,7 +158,7 @@ def _objective_rules() -> list[Rule]:
     """Share of requests over the TPOT objective; the objective is a bound of the engine's own histogram."""
     within, count = "outrider:tpot_within_objective:rate1m", f"outrider:engine_tpot_count:rate{s.WINDOW}"
     buckets = f"outrider:engine_tpot_seconds_bucket:rate{s.WINDOW}"
-    rules = [Rule(within, f"max by ({s.BY}) ({where(buckets, s.TPOT_OBJECTIVE, on='stack, le')})")]
+    rules = [Rule(within, f"max by ({s.BY}) ({where(buckets, s.TPOT_OBJECTIVE, on=f'{s.BY}, le')})")]
     for window in ("5m", s.SLOW_WINDOW):
         good = f"sum_over_time({within}[{window}])"
         miss = f"1 - {ratio(good, f'sum_over_time({count}[{window}])')}"
