@@ -23,6 +23,8 @@ from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import prepare
 from outrider.model_store.locate import expected
+from outrider.observe.commands import observe_down, observe_export, observe_render, observe_up
+from outrider.observe.watch import watch_command
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
@@ -179,6 +181,15 @@ _predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured
 _predict.command("run")(predict_run)
 _predict.command("validate")(predict_validate)
 app.add_typer(_predict, name="predict")
+
+app.command("watch")(watch_command)
+
+_observe = typer.Typer(no_args_is_help=True, help="Prometheus, Grafana and what they are told.")
+_observe.command("up")(observe_up)
+_observe.command("down")(observe_down)
+_observe.command("export")(observe_export)
+_observe.command("render")(observe_render)
+app.add_typer(_observe, name="observe")
 
 _image = typer.Typer(no_args_is_help=True, help="Container images: build them, pin what they are built on.")
 _image.command("build")(image_build)

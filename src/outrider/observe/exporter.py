@@ -1,27 +1,25 @@
 """The exporter of recorded cells: what live figures are held against, as Prometheus metrics.
 
-It reads finished runs of a stack, again whenever one of their files has changed, and answers scrapes from memory. Of
-the cells of a place (variant, workload, concurrency band) it publishes the mean, so that the number of series depends
+It reads the runs of a stack, again whenever one of their files has changed, and answers scrapes from memory. Of the
+cells of a place (variant, workload, concurrency band) it publishes the mean, so that the number of series depends
 on the grid, not on how often it was measured; of moments it keeps the latest hundred.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 
-from outrider.campaign.store import RunStore
 from outrider.engine import adapter_of
 from outrider.errors import OutriderError
 from outrider.observe import series as s
-from outrider.observe.recorded import BASELINE, Recorded, predictions, record
+from outrider.observe.recorded import BASELINE, Recorded, predictions, read_cells, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from prometheus_client.core import Metric
@@ -44,40 +42,50 @@ _TEXTS = {
 
 
 @dataclass(slots=True)
-class _Run:
-    """A run's file and what was read of it, as of when it was last changed."""
-
-    file: Path
-    stamp: tuple[int, int] = (0, 0)
-    recorded: Recorded | None = None
-
-
-@dataclass(slots=True)
 class CellsExporter:
     """Publishes runs of one stack.
 
     Args:
         stack: whose cells they are; cells of another state of it are left out.
-        runs: directories of runs.
+        runs: gives the directories of runs: a new one may appear at any time.
         objective_s: time per output token that requests should keep; None publishes none.
     """
 
     stack: Stack
-    runs: Sequence[Path]
+    runs: Callable[[], Sequence[Path]]
     objective_s: float | None = None
-    _read: dict[Path, _Run] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _families: list[Metric] = field(default_factory=list)
+    _read: dict[Path, tuple[tuple[int, int], Recorded]] = field(default_factory=dict)
 
     def collect(self) -> Iterator[Metric]:
-        """What one scrape sees."""
-        with self._lock:
-            runs = [run.recorded for path in self.runs if (run := self._fresh(path)).recorded]
-            latest = [recorded for recorded in runs if recorded] or [record(self.stack, ())]
-        yield from families(latest, objectives(self.stack, self.objective_s))
+        """What one scrape sees; reads nothing, so that it takes no time."""
+        return iter(self._families)
 
     def describe(self) -> Iterator[Metric]:
-        """Names only, so that registering does not read the disk."""
+        """Nothing: names are known when something has been read."""
         return iter(())
+
+    def refresh(self) -> list[str]:
+        """Read what has changed since the last time; gives the faults of files that could not be read."""
+        faults: list[str] = []
+        changed = not self._families
+        for directory in self.runs():
+            file = directory / "cells.jsonl"
+            try:
+                facts = file.stat()
+                stamp = (facts.st_mtime_ns, facts.st_size)
+                if file in self._read and self._read[file][0] == stamp:
+                    continue
+                cells = read_cells(file, self.stack)
+            except (OSError, ValueError, OutriderError) as error:
+                faults.append(f"{file}: {error}")
+                continue
+            self._read[file] = (stamp, record(self.stack, cells, predictions(self.stack, file) if cells else None))
+            changed = True
+        if changed:
+            runs = [recorded for _, recorded in self._read.values()] or [record(self.stack, ())]
+            self._families = families(runs, objectives(self.stack, self.objective_s))
+        return faults
 
     def serve(self, port: int) -> int:
         """Answer scrapes on loopback, on any free port for 0; gives the port.
@@ -94,19 +102,6 @@ class CellsExporter:
                 f"port {port} for the exporter cannot be used: {error.strerror}", next_step="choose another --port"
             ) from error
         return int(server.server_port)
-
-    def _fresh(self, directory: Path) -> _Run:
-        run = self._read.setdefault(directory, _Run(directory / "cells.jsonl"))
-        try:
-            facts = run.file.stat()
-        except OSError:
-            return run
-        stamp = (facts.st_mtime_ns, facts.st_size)
-        if stamp != run.stamp:
-            cells = [c for c in RunStore(directory).cells() if c.provenance.stack_digest == self.stack.digest()]
-            run.recorded = record(self.stack, cells, predictions(self.stack, run.file) if cells else None)
-            run.stamp = stamp
-        return run
 
 
 def objectives(stack: Stack, objective_s: float | None) -> dict[tuple[str, str, str], float]:
@@ -126,7 +121,7 @@ def families(runs: Sequence[Recorded], objectives_s: Mapping[tuple[str, str, str
     for run in runs:
         for name, labels, value in _samples(run):
             samples[name][labels] = value
-    samples[s.TPOT_OBJECTIVE].update(objectives_s)
+    samples[s.TPOT_OBJECTIVE] = dict(objectives_s.items())
     for name, found in samples.items():
         for labels, value in found.items():
             made[name].add_metric(list(labels), value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from outrider.campaign.cell import MEASURED
+from outrider.campaign.cell import MEASURED, Cell
 from outrider.errors import OutriderError
 from outrider.observe.bands import BOUNDS, band_name, band_of
 from outrider.predict.observations import read_observations
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from outrider.campaign.cell import Cell
     from outrider.stack import Stack
 
 BASELINE = "baseline"
@@ -79,6 +79,24 @@ class Recorded:
     k: dict[str, int]
     schedule: dict[tuple[str, str], int]
     floors: dict[str, float]
+
+
+def read_cells(file: Path, stack: Stack) -> list[Cell]:
+    """Cells of one state of a stack, of each the last line; a line that is being written is left for the next reading.
+
+    Unlike `RunStore` it never writes: the campaign may be running.
+
+    Raises:
+        OutriderError: a line is no cell of this schema.
+    """
+    latest: dict[str, Cell] = {}
+    whole, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
+    for number, line in enumerate(whole.splitlines(), start=1):
+        flat = json.loads(line)
+        if flat.get("provenance", {}).get("stack_digest") == stack.digest():
+            cell = Cell.from_json(flat, f"{file}:{number}")
+            latest[cell.cell_id] = cell
+    return list(latest.values())
 
 
 def record(stack: Stack, cells: Sequence[Cell], predicted: dict[Place, float] | None = None) -> Recorded:
