@@ -101,18 +101,19 @@ def live(
 
     Args:
         who: stack, variant and URL.
-        before, now: the scrapes at its ends.
+        before: scrape at its beginning.
+        now: scrape at its end.
         window_s: seconds between them.
         mean_running: requests in the batch while it was not empty, from scrapes in between; None takes `now`'s.
         baseline_tpot_s: recorded TPOT of baseline by concurrency band, in seconds.
     """
     stack, variant, url = who
-    gauges = {"running": now.running, "waiting": now.waiting, "kv_cache_usage": now.kv_cache_usage}
+    gauges = (now.running, now.waiting, now.kv_cache_usage)
     if restarted(now, before):
-        return Live(stack, variant, url, "restarted", window_s, **gauges)
+        return Live(stack, variant, url, "restarted", window_s, *gauges)
     delta = now.since(before)
     if not delta.generation_tokens:
-        return Live(stack, variant, url, "no traffic", window_s, **gauges)
+        return Live(stack, variant, url, "no traffic", window_s, *gauges)
     spec = delta.spec if delta.spec and delta.spec.drafts > 0 else None
     users = mean_running or now.running
     band = band_of(users) if users else None
@@ -122,7 +123,7 @@ def live(
     per_step = delta.tokens_per_step
     cost = per_step / speedup if per_step and speedup else None
     return Live(
-        stack, variant, url, "busy", window_s, **gauges,
+        stack, variant, url, "busy", window_s, *gauges,
         tokens_s=delta.generation_tokens / window_s,
         ttft_p50_s=quantile(delta.ttft, 0.5),
         tpot_mean_s=tpot,
