@@ -78,8 +78,8 @@ def node() -> Dashboard:
                 "GPUs",
                 (
                     _gpu("Busy", "Share of time in which a kernel ran, in percent.", "DCGM_FI_DEV_GPU_UTIL", "percent"),
-                    _gpu("Memory in use", "Weights, KV cache, graphs.", "DCGM_FI_DEV_FB_USED", "mbytes"),
-                    _gpu("Memory free", "What a second engine would find.", "DCGM_FI_DEV_FB_FREE", "mbytes"),
+                    _gpu("Device memory in use", "Weights, KV cache, graphs.", "DCGM_FI_DEV_FB_USED", "mbytes"),
+                    _gpu("Device memory free", "What a second engine would find.", "DCGM_FI_DEV_FB_FREE", "mbytes"),
                     _gpu("Memory traffic", "Share of cycles; plain decoding lives on this.",
                          "DCGM_FI_PROF_DRAM_ACTIVE", "percentunit"),
                     _gpu("Power", "A limit that is always met throttles the clock.", "DCGM_FI_DEV_POWER_USAGE", "watt"),

@@ -41,7 +41,7 @@ _TEXTS = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # a registry keeps it by identity
 class CellsExporter:
     """Publishes runs of one stack.
 

@@ -51,9 +51,7 @@ def test_a_variant_names_its_own_engine_and_takes_none_of_the_stacks_flags() -> 
 
 
 def test_the_environment_has_the_nodes_nccl_profile_and_nothing_of_vllms() -> None:
-    env = SGLANG.launch(
-        find_stack(KIMI), "eagle3-sglang", host="h", port=1, model_dir=None, drafter_dir=None
-    ).env
+    env = SGLANG.launch(find_stack(KIMI), "eagle3-sglang", host="h", port=1, model_dir=None, drafter_dir=None).env
     assert env["NCCL_P2P_LEVEL"] == "SYS"
     assert not [name for name in env if name.startswith("VLLM_")]
 

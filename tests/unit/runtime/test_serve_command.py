@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from outrider.cli import app
 from outrider.errors import RuntimeStateError
+from outrider.runtime.announced import Announced
 from outrider.runtime.choice import Kind, Settings, runtime_for
 from outrider.runtime.commands import _key
-from outrider.runtime.announced import Announced
 from outrider.runtime.local import LocalRuntime
 from outrider.stack import find_stack
 
