@@ -84,9 +84,10 @@ def node() -> Dashboard:
                          "DCGM_FI_PROF_DRAM_ACTIVE", "percentunit"),
                     _gpu("Power", "A limit that is always met throttles the clock.", "DCGM_FI_DEV_POWER_USAGE", "watt"),
                     _gpu("Temperature", "Above its limit the clock falls.", "DCGM_FI_DEV_GPU_TEMP", "celsius"),
-                    _gpu("SM clock", "What power and temperature leave of it, in MHz.", "DCGM_FI_DEV_SM_CLOCK", "rotmhz"),
+                    _gpu("SM clock", "What power and heat leave of it, in MHz.", "DCGM_FI_DEV_SM_CLOCK", "rotmhz"),
                     _gpu("Errors", "Code of the last XID error; 0 is none.", "DCGM_FI_DEV_XID_ERRORS", "short"),
-                    _gpu("Double-bit memory errors", "Counted since boot; each one is data that was lost.", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "short"),
+                    _gpu("Double-bit memory errors", "Counted since boot; each one is data that was lost.",
+                         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "short"),
                 ),
             ),
             Row(

@@ -7,10 +7,12 @@ on the grid, not on how often it was measured; of moments it keeps the latest hu
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
 from outrider.engine import adapter_of
@@ -41,7 +43,7 @@ _TEXTS = {
 }
 
 
-@dataclass(slots=True, eq=False)  # a registry keeps it by identity
+@dataclass(slots=True)
 class CellsExporter:
     """Publishes runs of one stack.
 
@@ -49,26 +51,21 @@ class CellsExporter:
         stack: whose cells they are; cells of another state of it are left out.
         runs: gives the directories of runs: a new one may appear at any time.
         objective_s: time per output token that requests should keep; None publishes none.
+
+    Attributes:
+        page: what a scrape is answered with: rendered when something has changed, so that a scrape takes no time.
     """
 
     stack: Stack
     runs: Callable[[], Sequence[Path]]
     objective_s: float | None = None
-    _families: list[Metric] = field(default_factory=list)
+    page: bytes = b""
     _read: dict[Path, tuple[tuple[int, int], Recorded]] = field(default_factory=dict)
-
-    def collect(self) -> Iterator[Metric]:
-        """What one scrape sees; reads nothing, so that it takes no time."""
-        return iter(self._families)
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when something has been read."""
-        return iter(())
 
     def refresh(self) -> list[str]:
         """Read what has changed since the last time; gives the faults of files that could not be read."""
         faults: list[str] = []
-        changed = not self._families
+        changed = not self.page
         for directory in self.runs():
             file = directory / "cells.jsonl"
             try:
@@ -84,7 +81,7 @@ class CellsExporter:
             changed = True
         if changed:
             runs = [recorded for _, recorded in self._read.values()] or [record(self.stack, ())]
-            self._families = families(runs, objectives(self.stack, self.objective_s))
+            self.page = render(families(runs, objectives(self.stack, self.objective_s)))
         return faults
 
     def serve(self, port: int) -> int:
@@ -93,15 +90,44 @@ class CellsExporter:
         Raises:
             OutriderError: the port is taken.
         """
-        registry = CollectorRegistry()
-        registry.register(self)
+        exporter = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE_LATEST)
+                self.send_header("Content-Length", str(len(exporter.page)))
+                self.end_headers()
+                self.wfile.write(exporter.page)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Scrapes are not worth a line."""
+
         try:
-            server, _thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+            server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         except OSError as error:
             raise OutriderError(
                 f"port {port} for the exporter cannot be used: {error.strerror}", next_step="choose another --port"
             ) from error
-        return int(server.server_port)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server.server_port
+
+
+class _Fixed:
+    """Metrics as they are, for a registry."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._metrics)
+
+
+def render(metrics: Sequence[Metric]) -> bytes:
+    """Prometheus' text."""
+    registry = CollectorRegistry()
+    registry.register(_Fixed(metrics))
+    return generate_latest(registry)
 
 
 def objectives(stack: Stack, objective_s: float | None) -> dict[tuple[str, str, str], float]:
@@ -116,7 +142,7 @@ def objectives(stack: Stack, objective_s: float | None) -> dict[tuple[str, str, 
 
 def families(runs: Sequence[Recorded], objectives_s: Mapping[tuple[str, str, str], float]) -> list[Metric]:
     """All metrics; where two runs measured the same place, the later one in the list counts."""
-    made = {name: GaugeMetricFamily(name, text, labels=_LABELS[name]) for name, text in _TEXTS.items()}
+    made = {name: GaugeMetricFamily(name, text, labels=LABELS[name]) for name, text in _TEXTS.items()}
     samples: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in made}
     for run in runs:
         for name, labels, value in _samples(run):
@@ -129,7 +155,7 @@ def families(runs: Sequence[Recorded], objectives_s: Mapping[tuple[str, str, str
 
 
 _PLACE = ("stack", "variant", "workload", "band")
-_LABELS: dict[str, tuple[str, ...]] = {
+LABELS: dict[str, tuple[str, ...]] = {
     s.BASELINE_TPOT: ("stack", "workload", "band"),
     s.CELL_TPOT: _PLACE,
     s.CELL_THROUGHPUT: _PLACE,

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from tests.integration.observe.conftest import FIXTURES, ROOT, until
 
+from outrider.observe.alerts import alerts
 from outrider.runtime import discovery
 from outrider.stack import find_stack
 
@@ -35,8 +36,6 @@ def test_rules_give_what_was_worked_out_by_hand(promtool: str, name: str) -> Non
 
 
 def test_every_alert_is_made_to_fire_somewhere() -> None:
-    from outrider.observe.alerts import alerts
-
     text = (ROOT / "prometheus" / "tests" / "alerts.yml").read_text()
     assert [alert.name for alert in alerts() if f'alertname="{alert.name}"' not in text] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_a_variant_names_its_own_engine_and_takes_none_of_the_stacks_flags() -> 
     assert (stack.engine_of("eagle3").name, stack.engine_of("eagle3-sglang").name) == ("vllm", "sglang")
     argv = launch(stack)
     assert argv[:5] == ["python3", "-m", "sglang.launch_server", "--model-path", "moonshotai/Kimi-K2.5"]
-    after = dict(zip(argv[3::1], argv[4::1], strict=False))
+    after = dict(pairwise(argv))
     assert {k: after[k] for k in after if k.startswith("--spec") or k in {"--tp-size", "--context-length"}} == {
         "--speculative-algorithm": "EAGLE3",
         "--speculative-draft-model-path": "lightseekorg/kimi-k2.5-eagle3-mla",

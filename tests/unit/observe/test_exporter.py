@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.campaign.made import cell
 
 from outrider.campaign.cell import Cell
 from outrider.load.result import Finding
 from outrider.observe import series as s
-from outrider.observe.exporter import CellsExporter, objectives
+from outrider.observe.exporter import LABELS, CellsExporter, objectives
 from outrider.observe.recorded import Place, read_cells, record
 from outrider.runtime.canary import derived_floor
 from outrider.stack import find_stack, stack_from_text
@@ -33,11 +33,9 @@ def write(directory: Path, *cells: Cell, tail: str = "") -> Path:
 
 
 def samples(exporter: CellsExporter) -> dict[tuple[str, ...], float]:
-    registry = CollectorRegistry()
-    registry.register(exporter)
     return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in registry.collect()
+        (sample.name, *(sample.labels[label] for label in LABELS[sample.name])): sample.value
+        for family in text_string_to_metric_families(exporter.page.decode())
         for sample in family.samples
     }
 

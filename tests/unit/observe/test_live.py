@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def over(before: EngineScrape, now: EngineScrape, **given: object) -> Live:
 
 
 def shown(*figures: Live, history: dict | None = None) -> str:
-    console = Console(width=80, record=True, file=Path("/dev/null").open("w"), color_system=None)
+    console = Console(width=80, record=True, file=io.StringIO(), color_system=None)
     console.print(view(figures, history or {}))
     return console.export_text()
 

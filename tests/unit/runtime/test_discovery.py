@@ -12,7 +12,7 @@ import pytest
 
 from outrider.engine import Launch
 from outrider.errors import RuntimeStateError
-from outrider.runtime import discovery
+from outrider.runtime import choice, discovery
 from outrider.runtime.announced import Announced
 from outrider.runtime.base import State, Status
 from outrider.stack import find_stack
@@ -131,8 +131,6 @@ def test_an_engine_whose_target_cannot_be_written_is_stopped_again(
 
 
 def test_every_runtime_is_announced_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from outrider.runtime import choice
-
     monkeypatch.setattr(choice, "_bare", lambda kind, stack, settings: Runtime())
     assert all(isinstance(choice.runtime_for(kind, CPU), Announced) for kind in choice.Kind)
 
