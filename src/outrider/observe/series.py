@@ -23,7 +23,7 @@ EXPORTED: tuple[str, ...] = (
 )
 
 BY = "stack, variant"
-WINDOW = "1m"  # of rates; at a scrape every 5 s that is 12 readings
+WINDOW = "1m"  # of rates; at a scrape every 10 s that is 6 readings
 SLOW_WINDOW = "1h"  # of burn rates
 
 
