@@ -61,13 +61,11 @@ def main() -> int:
         )  # fmt: skip
         try:
             time.sleep(8)
-            listed, came, went = zip(
-                *(once(server.server_port, port, targets) for _ in range(asked.times)), strict=True
-            )
+            found = [once(server.server_port, port, targets) for _ in range(asked.times)]
         finally:
             process.terminate()
             process.wait()
-    for what, values in (("known after", listed), ("scraped after", came), ("let go after", went)):
+    for what, values in zip(("known after", "scraped after", "let go after"), zip(*found, strict=True), strict=True):
         print(f"{what} {statistics.median(values):.1f} s (median), {max(values):.1f} s (largest)")
     return 0
 
