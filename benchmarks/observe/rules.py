@@ -156,7 +156,8 @@ def main() -> int:
         durations, samples, head = measure_rules(Path(name), asked)
     rules = sum(len(each) for each in groups().values())
     print(f"rules: {rules} over {samples / 1e6:.1f} million samples of the past and {head:.0f} live series")
-    print(f"one evaluation: {statistics.median(durations):.1f} ms (median), {max(durations):.1f} ms (largest)")
+    low, mid, high = min(durations), statistics.median(durations), max(durations)
+    print(f"one evaluation of all: {low:.1f} ms (smallest), {mid:.1f} ms (median), {high:.1f} ms (largest)")
     good = statistics.median(durations) < RULES_MS and median < SCRAPE_MS and series < SERIES
     return 0 if good else 1
 
