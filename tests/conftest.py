@@ -56,3 +56,28 @@ def own_dirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OUTRIDER_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("OUTRIDER_STATE", str(tmp_path / "state"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> str:
+    return _program("prometheus", package="prometheus")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    return _program("promtool", package="prometheus")
+
+
+@pytest.fixture(scope="session")
+def alertmanager_program() -> str:
+    return _program("prometheus-alertmanager", "alertmanager", package="prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def amtool() -> str:
+    return _program("amtool", package="prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def node_exporter_program() -> str:
+    return _program("prometheus-node-exporter", "node_exporter", package="prometheus-node-exporter")

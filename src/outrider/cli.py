@@ -19,12 +19,14 @@ from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.decide.commands import decide_command
 from outrider.decide.probe_command import probe_command
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.errors import OutriderError, StackError
 from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
 from outrider.model_store import cache_root, prepare
 from outrider.model_store.locate import expected
+from outrider.observe.commands import observe_down, observe_export, observe_render, observe_up
+from outrider.observe.watch import watch_command
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
@@ -111,7 +113,7 @@ def render(
         typer.echo(compose_text(chosen, variants, __version__), nl=False)
         return
     located = expected(chosen, variant)
-    launch = adapter(chosen.engine.name).launch(
+    launch = adapter_of(chosen, variant).launch(
         chosen,
         variant,
         host="127.0.0.1",
@@ -187,6 +189,15 @@ _profile = typer.Typer(no_args_is_help=True, help="Say where the time of a decod
 _profile.command("capture")(profile_capture)
 _profile.command("read")(profile_read)
 app.add_typer(_profile, name="profile")
+
+app.command("watch")(watch_command)
+
+_observe = typer.Typer(no_args_is_help=True, help="Prometheus, Grafana and what they are told.")
+_observe.command("up")(observe_up)
+_observe.command("down")(observe_down)
+_observe.command("export")(observe_export)
+_observe.command("render")(observe_render)
+app.add_typer(_observe, name="observe")
 
 _image = typer.Typer(no_args_is_help=True, help="Container images: build them, pin what they are built on.")
 _image.command("build")(image_build)

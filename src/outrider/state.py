@@ -40,3 +40,8 @@ def full_disk(error: OSError, places: Iterable[Path] = ()) -> OutriderError:
         evidence="; ".join([str(error), *full]),
         next_step="free it (`df -h` shows which); what was written in part is made again by the next run",
     )
+
+
+def targets_dir() -> Path:
+    """What Prometheus is told to scrape: `OUTRIDER_TARGETS`, else `targets` among the state."""
+    return Path(os.environ.get("OUTRIDER_TARGETS") or state_dir() / "targets")

@@ -27,10 +27,10 @@ from outrider.errors import CampaignError, OutriderError
 from outrider.predict.observations import read_observations
 from outrider.report import Judged, write_report
 from outrider.report.outlook import Outlook, outlook_of
-from outrider.runtime.local import LocalRuntime
+from outrider.runtime.choice import Kind, runtime_for
 from outrider.runtime.signals import unwinding_on_signals
 from outrider.stack import Stack, find_stack
-from outrider.state import results_dir, state_dir
+from outrider.state import results_dir
 
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
@@ -66,6 +66,9 @@ def campaign_command(
     precision: Annotated[
         float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Export the client's figures to Prometheus while a cell is measured.")
+    ] = False,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
@@ -97,7 +100,13 @@ def campaign_command(
     with unwinding_on_signals(), CampaignView(console) as view:
         picked = AdaptiveCampaign(chosen, plan, share=share) if adaptive else None
         outcome = run_campaign(
-            chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked.choose if picked else None
+            chosen,
+            plan,
+            store,
+            runtime_for(Kind.LOCAL, chosen),
+            view,
+            chooser=picked.choose if picked else None,
+            live=live,
         )
     if outcome.skipped:
         console.print(f"{outcome.skipped} repeats were not needed: their places are known to {precision:.1%}")

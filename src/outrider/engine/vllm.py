@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.engine import vllm_metrics
 from outrider.engine.base import Launch, StartupFacts
+from outrider.engine.exposition import metric_names, old_names
 from outrider.errors import StackError
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class VllmAdapter:
     """Facts about vLLM."""
 
     name = "vllm"
+    tpot_bounds_s: tuple[float, ...] = vllm_metrics.TPOT_BOUNDS_S
+    key_variable: str | None = "VLLM_API_KEY"
 
     def launch(
         self,
@@ -100,7 +103,7 @@ class VllmAdapter:
             *_server_command(stack, model_dir),
             *_server_flags(stack, host=host, port=port, local=model_dir is not None),
         ]
-        for flag, value in {**stack.engine.flags, **chosen.flags}.items():
+        for flag, value in {**stack.engine_of(variant).flags, **chosen.flags}.items():
             argv += _flag(flag, value)
         spec = chosen.speculation
         if spec is not None:
@@ -124,7 +127,7 @@ class VllmAdapter:
         found: list[str] = []
         if stack.memory.kv_cache_dtype != "auto":
             found.append(f"memory.kv_cache_dtype {stack.memory.kv_cache_dtype} down-casts the KV cache")
-        flags = {**stack.engine.flags, **chosen.flags}
+        flags = {**stack.engine_of(variant).flags, **chosen.flags}
         if "quantization" in flags:
             found.append(f"flag quantization {flags['quantization']} re-quantises the weights at load")
         if chosen.speculation:
@@ -185,8 +188,23 @@ class VllmAdapter:
         """
         return vllm_metrics.read(text)
 
+    def metrics_query(self, figure: str, *, by: str, window: str) -> str | None:
+        """PromQL of a figure; see `EngineAdapter.metrics_query`."""
+        return vllm_metrics.query(figure, by, window)
+
+    def metric_names(self) -> set[str]:
+        """Every metric name that `metrics_query` may use."""
+        return metric_names(vllm_metrics.NAMES)
+
+    def dropped_metric_names(self) -> set[str]:
+        """Names of versions before."""
+        return old_names(vllm_metrics.NAMES)
+
     def _refuse_doubled_flags(self, stack: Stack, variant: str, chosen: Variant) -> None:
-        for where, flags in (("engine.flags", stack.engine.flags), (f"variants.{variant}.flags", chosen.flags)):
+        for where, flags in (
+            ("engine.flags", stack.engine_of(variant).flags),
+            (f"variants.{variant}.flags", chosen.flags),
+        ):
             for flag in flags:
                 if flag in _TYPED_FLAGS:
                     raise StackError(

@@ -91,7 +91,7 @@ def preflight(
         model_dir=model_dir or prepare(stack, _say),
         drafter_dir=drafter_dir or _drafter_dirs(stack, names),
         remote=remote,
-        running=read_running(stack.engine.name, running, log=log) if running is not None else None,
+        running=read_running(stack.engine_of(variant).name, running, log=log) if running and variant else None,
         accept=accept,
     )
     if json_path is not None:

@@ -14,6 +14,7 @@ from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
 from outrider.preflight.checks.flags import check_flags
 from outrider.preflight.checks.node import check_node
+from outrider.preflight.checks.other_engine import check_other_engine
 from outrider.preflight.checks.running import check_running
 from outrider.preflight.checks.speculation import check_speculation
 from outrider.preflight.checks.target import check_target
@@ -75,7 +76,6 @@ def run_preflight(
     names = (variant,) if variant is not None else tuple(stack.variants)
     for name in names:
         stack.variant(name)
-    table = engine_table(stack.engine.name, stack.engine.version)
     target = _read_target(stack, model_dir, remote=remote)
     shape = _shape(target)
     findings = [
@@ -89,18 +89,21 @@ def run_preflight(
     for name in names:
         spec = stack.variant(name).speculation
         drafter = read.of(name, spec.drafter) if spec and spec.drafter else None
+        engine = stack.engine_of(name)
+        served = stack.model_copy(update={"engine": engine})
         case = Case(
-            stack=stack,
+            stack=served,
             name=name,
-            table=table,
+            table=engine_table(engine.name, engine.version),
             target=target,
             shape=shape,
-            runner=model_runner(stack, name),
+            runner=model_runner(served, name),
             drafter=drafter,
             view=_view(drafter, spec),
             weights=weights,
         )
-        memory_findings, memory = check_memory(case)
+        # Memory is estimated with vLLM's allocator and graphs in mind: nothing is said of another engine's.
+        memory_findings, memory = check_memory(case) if engine.name == "vllm" else ([], None)
         of_variant = [*_findings(case), *_own_drafter(case, read.directory(name)), *memory_findings]
         if running is not None:
             of_variant += check_running(case, running, memory)
@@ -119,12 +122,13 @@ def run_preflight(
 
 
 def _findings(case: Case) -> list[Finding]:
+    speculation = check_speculation if case.stack.engine.name == "vllm" else check_other_engine
     found_here = [
         *check_target(case),
         *check_flags(case),
         *check_tokenizer(case),
         *check_drafter(case),
-        *check_speculation(case),
+        *speculation(case),
     ]
     if case.drafter is not None:
         found_here += check_files(case.drafter)

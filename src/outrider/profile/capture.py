@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from outrider.campaign.engines import Engines
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.load import Closed, LoadPlan, run_load
 from outrider.profile.errors import ProfileError
 from outrider.profile.shares import StepShares, shares_of
@@ -57,7 +57,7 @@ def profiling_stack(stack: Stack, variant: str, directory: Path) -> Stack:
         ProfileError: the stack turns the profiler on itself.
         StackError: no such variant.
     """
-    flags = adapter(stack.engine.name).profiler_flags(directory)
+    flags = adapter_of(stack, variant).profiler_flags(directory)
     if doubled := [name for name in flags if name in {**stack.engine.flags, **stack.variant(variant).flags}]:
         raise ProfileError(
             f"the stack sets {doubled[0]} itself",
@@ -106,7 +106,7 @@ def capture(
         )
     directory.mkdir(parents=True, exist_ok=True)
     before = set(directory.glob("*"))
-    engine = adapter(stack.engine.name)
+    engine = adapter_of(stack, variant)
     with Engines(profiling_stack(stack, variant, directory), runtime, side_by_side=False) as engines:
         on_step(f"starting {variant} with its profiler on")
         url = engines.get(variant).running.url
@@ -141,7 +141,7 @@ def _load(stack: Stack, variant: str, url: str, workload: str, batch: int, max_t
         warmup_requests=0,
         max_tokens=max_tokens,
         ignore_eos=True,
-        extra_body=adapter(stack.engine.name).isolated_cache(f"profile/{variant}/{seed}"),
+        extra_body=adapter_of(stack, variant).isolated_cache(f"profile/{variant}/{seed}"),
         engine=stack.engine.name,
     )
 

@@ -97,7 +97,7 @@ def plan_for(
     source = stack.target.source
     return Plan(
         model=stack.target.served_name,
-        engine=stack.engine.name,
+        engine=stack.engine_of(variant).name,
         question=(source.probe_prompt, source.probe_answer) if source else _QUESTION,
         speculates=spec is not None,
         al_floor=al_floor if al_floor is not None else derived_floor(stack, variant),

@@ -24,7 +24,7 @@ from outrider.model_store.locate import cache_root
 from outrider.runtime import ports, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.compose_running import ComposeRunning, status_from
-from outrider.runtime.container import mounts, on_host
+from outrider.runtime.container import foreign_image, mounts, on_host
 from outrider.runtime.docker_engine import DockerEngine
 from outrider.runtime.lock import locked
 from outrider.runtime.record import entry
@@ -98,10 +98,7 @@ class ComposeRuntime:
             _require_mounts(stack, variant, os.environ | env)
             project = files.record.with_name("compose.yaml")
             project.write_text(compose_text(stack, tuple(stack.variants), __version__), encoding="utf-8")
-            target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
-            self._docker.require_image(
-                env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}"), f"outrider image build {target}"
-            )
+            self._require_image(stack, variant, env)
             up = ("up", "--detach", "--no-deps", "--force-recreate", service_name(variant))
             try:
                 self._docker.compose(project, "--profile", service_name(variant), *up, env=env)
@@ -184,6 +181,15 @@ class ComposeRuntime:
                 next_step="give --api-key-file, or listen on loopback and put a proxy in front",
             )
         return env
+
+    def _require_image(self, stack: Stack, variant: str, env: Mapping[str, str]) -> None:
+        if foreign := foreign_image(stack, variant):
+            image = os.environ.get("OUTRIDER_SGLANG_IMAGE", foreign)
+            self._docker.require_image(image, f"docker pull {image}")
+            return
+        target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
+        image = env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}")
+        self._docker.require_image(image, f"outrider image build {target}")
 
     def _facts(self, name: str) -> dict[str, Any]:
         found = self._docker.containers(f"{NAME_LABEL}={name}")

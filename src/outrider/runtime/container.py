@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outrider.engine import adapter
+from outrider.engine import adapter_of
+from outrider.engine.sglang import sglang_python
 from outrider.engine.vllm import engine_python
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Mount:
 def container_launch(stack: Stack, variant: str) -> Launch:
     """How to start a variant inside its container."""
     spec = stack.variant(variant).speculation
-    launch = adapter(stack.engine.name).launch(
+    launch = adapter_of(stack, variant).launch(
         stack,
         variant,
         host="0.0.0.0",  # noqa: S104 - inside the container; what is published is loopback
@@ -53,8 +54,17 @@ def container_launch(stack: Stack, variant: str) -> Launch:
         model_dir=TARGET_DIR,
         drafter_dir=DRAFTER_DIR if spec and spec.drafter else None,
     )
-    argv = tuple("python3" if word == engine_python() else word for word in launch.argv)
-    return replace(launch, argv=argv, env={k: v for k, v in launch.env.items() if k not in _HOST_ONLY})
+    argv = tuple("python3" if word in {engine_python(), sglang_python()} else word for word in launch.argv)
+    env = {k: v for k, v in launch.env.items() if k not in _HOST_ONLY}
+    if foreign_image(stack, variant):
+        env |= {"HOME": str(CACHE_DIR)}  # the root is read-only, and compile caches go below the home directory
+    return replace(launch, argv=argv, env=env)
+
+
+def foreign_image(stack: Stack, variant: str) -> str | None:
+    """The engine's own image, for an engine that Outrider builds none of; None if it does."""
+    engine = stack.engine_of(variant)
+    return f"lmsysorg/sglang:v{engine.version}" if engine.name == "sglang" else None
 
 
 def mounts(stack: Stack, variant: str) -> tuple[Mount, ...]:

@@ -35,6 +35,9 @@ _HEADER = """\
 """
 
 
+_CHECK = ("-P", "-m", "outrider.runtime.healthcheck")
+# In an image without Outrider; `urlopen` raises for anything but a good answer.
+_BARE_CHECK = ("-c", "import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)")
 _ALIAS = "engine"  # under which the load service finds whichever variant runs
 _MERGE = "merge-the-template"
 
@@ -140,9 +143,12 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
     launch = container.container_launch(stack, variant)
     budget = start_budget(stack, launch)
     health = f"http://127.0.0.1:{launch.port}{launch.health_path}"
+    foreign = container.foreign_image(stack, variant)
+    own_image = {"image": f"${{OUTRIDER_SGLANG_IMAGE:-{foreign}}}"} if foreign else {}
     return {
         _MERGE: True,
         "profiles": [service_name(variant)],
+        **own_image,
         "command": [_literal(word) for word in launch.argv],
         "environment": {name: _literal(value) for name, value in launch.env.items()},
         "volumes": [
@@ -155,7 +161,7 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
         ],
         "networks": {"default": {"aliases": [_ALIAS]}},
         "healthcheck": {
-            "test": ["CMD", "python3", "-P", "-m", "outrider.runtime.healthcheck", health],
+            "test": ["CMD", "python3", *(_BARE_CHECK if foreign else _CHECK), health],
             "interval": "5s",
             "timeout": "6s",
             "retries": 3,

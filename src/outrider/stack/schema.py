@@ -166,22 +166,23 @@ class Speculation(_Strict):
         return self
 
 
+class Engine(_Strict):
+    """A pinned engine and the flags that every variant on it shares."""
+
+    name: Literal["vllm", "sglang"] = "vllm"
+    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
+    build: Literal["cpu", "cuda"]
+    flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
+
+
 class Variant(_Strict):
     """One way of serving the target; what it says is laid over the stack."""
 
     description: str = ""
+    engine: Engine | None = Field(None, description="another engine than the stack's, with flags of its own")
     speculation: Speculation | None = None
     flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
     env: dict[EnvName, str] = Field(default_factory=dict)
-
-
-class Engine(_Strict):
-    """The pinned engine and the flags that every variant shares."""
-
-    name: Literal["vllm"] = "vllm"
-    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
-    build: Literal["cpu", "cuda"]
-    flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
 
 
 class Parallel(_Strict):
@@ -296,6 +297,10 @@ class Stack(_Strict):
         if self.variants["baseline"].speculation is not None:
             msg = "`variants.baseline` must not speculate"
             raise ValueError(msg)
+        for name, variant in self.variants.items():
+            if variant.engine and variant.engine.build != self.engine.build:
+                msg = f"`variants.{name}.engine.build` is {variant.engine.build}, the node's is {self.engine.build}"
+                raise ValueError(msg)
         if unknown := [v for v in self.campaign.variants if v not in self.variants]:
             msg = f"`campaign.variants` names {', '.join(unknown)}, which `variants` does not have"
             raise ValueError(msg)
@@ -318,6 +323,14 @@ class Stack(_Strict):
             )
         return self.variants[name]
 
+    def engine_of(self, variant: str) -> Engine:
+        """The engine that a variant runs on: its own, else the stack's.
+
+        Raises:
+            StackError: the stack has no such variant.
+        """
+        return self.variant(variant).engine or self.engine
+
     def digest(self) -> str:
         """Sixteen hex digits over the whole stack; cells carry it, and others' cells are refused by it.
 
@@ -325,6 +338,9 @@ class Stack(_Strict):
         drafter would be trained.
         """
         data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title", "training"})
+        for variant in data["variants"].values():
+            if variant["engine"] is None:  # stacks of before this field keep their hash, and their cells
+                del variant["engine"]
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -139,4 +139,11 @@ SPECULATION = (
         "The CPU engine's rejection sampler has no synthetic mode (seen with 0.32.0).",
         "Measure step cost with synthetic acceptance on a GPU.",
     ),
+    Kind(
+        "SPEC020",
+        "error",
+        "the variant's engine cannot start it",
+        "The adapter of that engine refuses a method, a flag or an option that the variant asks for.",
+        "Change what the evidence names, or serve the variant on the stack's own engine.",
+    ),
 )
