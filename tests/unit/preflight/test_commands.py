@@ -160,7 +160,10 @@ def test_a_drafter_of_the_project_that_is_absent_or_damaged_is_a_finding(
     absent = run(path, "drafted", "--model-dir", target)
     assert absent.exit_code == 1
     assert "FILE009" in absent.output
-    assert "config.json: missing; *.safetensors: missing" in " ".join(absent.output.replace("│", " ").split())
+    (finding,) = [
+        one for one in run_preflight(made.stack(own), "drafted", model_dir=target).findings if one.code == "FILE009"
+    ]
+    assert "config.json: missing; *.safetensors: missing" in finding.evidence
     head = made.llama_eagle3().write(tmp_path / "head")
     manifest.write(head, {"from": "here"})
     report = run_preflight(made.stack(own), "drafted", model_dir=target, drafter_dir=head)
