@@ -75,6 +75,6 @@ def _options(stack: Stack, plan: CampaignPlan, spot: Spot, cells: Sequence[Obser
     found = []
     for name in plan.variants:
         spec = stack.variants[name].speculation
-        if spec is not None and not spec.schedule:
+        if spec is not None and not spec.schedule and not spec.auto:
             found.append(Wanted(name, spec.k, batch, context, workload=workload))
     return found

@@ -21,7 +21,7 @@ PORT = 8000  # inside; the port outside is the runtime's choice
 TARGET_DIR = Path("/models/target")
 DRAFTER_DIR = Path("/models/drafter")
 CACHE_DIR = Path("/var/cache/outrider")
-_HOST_ONLY = ("LD_PRELOAD",)  # paths of the host; the image's entrypoint sets its own
+_HOST_ONLY = ("LD_PRELOAD", "PYTHONPATH")  # paths of the host; the image has its own
 
 
 @dataclass(frozen=True, slots=True)
