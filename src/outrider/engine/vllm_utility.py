@@ -43,12 +43,15 @@ def engine_schedule(stack: Stack, variant: str, spec: Speculation) -> list[list[
     _refuse(stack, variant, spec)
     most = stack.memory.max_num_seqs or 0
     bands = prior(spec, most)
-    named = {k for _, _, k in bands}
-    others = [k for k in _ks(spec) if k not in named][: most - 1]
-    last = most - len(others)
+    last, others = most, list[int]()
+    while missing := [k for k in _ks(spec) if k not in {k for first, _, k in bands if first <= last} | set(others)]:
+        if last == 1:
+            break
+        others.append(missing[0])
+        last -= 1
     kept = [[first, min(end, last), k] for first, end, k in bands if first <= last]
     kept[-1][1] = last
-    return kept + [[last + i, last + i, k] for i, k in enumerate(others, start=1)]
+    return kept + [[last + i, last + i, k] for i, k in enumerate(sorted(others), start=1)]
 
 
 def environment(spec: Speculation, stack: Stack) -> dict[str, str]:

@@ -65,8 +65,8 @@ class Band:
     """
 
     __slots__ = (
-        "cost", "due", "dwell", "first", "interval", "k", "last", "seen_at", "since_switch", "steps", "switches", "test",
-        "tests", "times",
+        "cost", "due", "dwell", "first", "interval", "k", "last", "seen_at", "since_switch", "steps", "switches",
+        "test", "tests", "times",
     )  # fmt: skip
 
     def __init__(self, first: int, last: int, settings: Settings) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LOOK = 8
 # A k that promises less than this share of the best one's speed is not tried out again soon.
 _HOPELESS = 0.9
+# Independent observations below which what is known of a longer draft is hearsay from other traffic.
+_FAINT = 8.0
 _LONGEST_DWELL = 512
 # Steps elsewhere after which a test is given up: what was measured before it no longer compares.
 _STALE = 256
@@ -108,8 +110,8 @@ class Controller:
         if not test.settling:
             test.during.append(seconds)
             test.requests += batch
-            # With k = 0 in force acceptance is not seen otherwise, so such a test has to see enough of it.
-            enough = test.requests >= settings.probe_requests or band.k > 0
+            # A longer draft than the one in force shows acceptance that is not seen otherwise: it has to see enough.
+            enough = test.requests >= settings.probe_requests or test.k < band.k
             if len(test.during) >= settings.test_steps and (enough or self._is_futile(band, test)):
                 test.settling = True
                 self._follow(band)
@@ -123,9 +125,10 @@ class Controller:
 
     def _is_futile(self, band: Band, test: Test) -> bool:
         """Whether more tokens could not save the tried k any more."""
-        tokens = self.acceptance.tokens(test.k)
-        cost = test.ratio() * band.cost.get(band.k, 1.0)
-        return tokens is not None and tokens * (1 + 2 * self.acceptance.doubt(test.k)) < _HOPELESS * cost
+        tokens, here = self.acceptance.tokens(test.k), self.acceptance.tokens(band.k)
+        if tokens is None or here is None:
+            return False
+        return tokens * (1 + 2 * self.acceptance.doubt(test.k)) < _HOPELESS * here * test.ratio()
 
     def _set_phase(self, band: Band) -> Switch | None:
         if band.steps % _LOOK == 0 and band.since_switch >= band.dwell and (switch := self._decide(band)):
@@ -148,7 +151,7 @@ class Controller:
             if k == band.k or band.steps < band.due[k]:
                 continue
             promise, best = self.utility(band, k), self._best(band)[1]
-            if promise is None or promise > _HOPELESS * best:
+            if promise is None or promise > _HOPELESS * best or self.acceptance.evidence(k) < _FAINT:
                 return k
             self._postpone(band, k, self.settings.longest_set)
         return None

@@ -30,7 +30,7 @@ class Hook:
 
     Attributes:
         fault: why the static schedule is in force instead; None while the controller works.
-        overhead_s: seconds spent here.
+        overhead_s: CPU seconds spent here.
         other_steps: steps that did not count.
     """
 
@@ -43,6 +43,7 @@ class Hook:
         *,
         engine_k: int,
         clock: Callable[[], float] = time.perf_counter,
+        spent: Callable[[], float] = time.thread_time,
     ) -> None:
         """Take over the engine's lookup; on any fault it is left, or put back, as the static schedule.
 
@@ -53,8 +54,9 @@ class Hook:
             log: the engine's.
             engine_k: the engine's static k, the bound of every choice.
             clock: seconds.
+            spent: CPU seconds of this thread, for the overhead.
         """
-        self._log, self._state, self._clock = log, state, clock
+        self._log, self._state, self._clock, self._spent = log, state, clock, spent
         self._lookup, self._static = lookup, list(lookup or ())
         self.controller: Controller | None = None
         self.fault: str | None = None
@@ -78,7 +80,7 @@ class Hook:
         """
         if self.fault is not None:
             return
-        now = self._clock()
+        now, before = self._clock(), self._spent()
         try:
             self._step(now, scheduled, output, live)
             if now - self._exported_at >= _EXPORT_EVERY_S:
@@ -86,7 +88,7 @@ class Hook:
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self._fall_back(error)
             self._export(now)
-        self.overhead_s += self._clock() - now
+        self.overhead_s += self._spent() - before
 
     def close(self) -> None:
         """Take the exported figures away."""

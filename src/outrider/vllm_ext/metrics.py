@@ -61,7 +61,7 @@ def register(registry: CollectorRegistry) -> StateCollector:
 def _totals(data: dict[str, Any]) -> Iterator[Metric]:
     yield _gauge("fault", "1 if the controller gave up and the static schedule is in force", int(bool(data["fault"])))
     yield _gauge("exported_timestamp_seconds", "when the engine core last exported", data["at"])
-    overhead = CounterMetricFamily(_PREFIX + "overhead_seconds", "time that the controller took in the engine core")
+    overhead = CounterMetricFamily(_PREFIX + "overhead_seconds", "CPU time that the controller took in the engine core")
     overhead.add_metric([], data["overhead_s"])
     yield overhead
     steps = CounterMetricFamily(_PREFIX + "steps", "engine steps: clean ones count, others do not", labels=["kind"])

@@ -37,7 +37,7 @@ class Settings:
         hold: measure and export, but never leave the prior (for measuring the controller's own cost).
         test_steps: steps that one k is tried for.
         settle_steps: steps with the k in force after a test, which close the comparison.
-        probe_requests: request-steps that a test of speculation from k = 0 sees at least.
+        probe_requests: request-steps that a test of a longer draft than the one in force sees at least.
         first_set: steps between two tests at first.
         longest_set: bound of the back-off, and so the floor on how often k = 0 (or, with k = 0 in force,
             speculation) is tried again.

@@ -159,8 +159,8 @@ SPECULATION = (
         "SPEC022",
         "advisory",
         "several API servers do not show the metrics of `auto`",
-        "With more than one server the engine answers /metrics from a directory that all of them write to; figures that "
-        "one process collects at a scrape are not in it. k is chosen all the same.",
+        "With more than one server the engine answers /metrics from a directory that all of them write to; what one "
+        "process collects at a scrape is not in it. k is chosen all the same.",
         "Set flag api-server-count: 1, or follow the engine's log, which has a line at each change of k.",
     ),
 )
