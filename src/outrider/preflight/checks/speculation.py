@@ -218,5 +218,5 @@ def _auto(case: Case) -> Iterable[Finding]:
     servers = case.flags.get("api-server-count")
     if isinstance(servers, int) and servers > 1:
         yield found("SPEC022", where, f"api-server-count {servers}")
-    if spec.schedule is None and _loses_graphs(case):
+    if spec.schedule is None and spec.method in METHODS and _loses_graphs(case):
         yield found("SPEC008", where, "auto, runner V1")
