@@ -25,6 +25,8 @@ _HOPELESS = 0.9
 # Independent observations below which what is known of a longer draft is hearsay from other traffic.
 _FAINT = 8.0
 _LONGEST_DWELL = 512
+# How many times the longest interval a draft length that is dear to try may wait.
+_PATIENCE = 8
 # Steps elsewhere after which a test is given up: what was measured before it no longer compares.
 _STALE = 256
 
@@ -201,8 +203,10 @@ class Controller:
         band.switches += 1
         band.times[k].clear()
         for other in self.settings.ks:
-            band.interval[other] = self.settings.first_set
-            band.due[other] = band.steps + self.settings.first_set
+            # Going back and forth between two equals is no news about the others.
+            if not restless:
+                band.interval[other] = self.settings.first_set
+            band.due[other] = band.steps + band.interval[other]
         self._follow(band)
         return switch
 
@@ -212,7 +216,13 @@ class Controller:
         self._follow(band)
 
     def _postpone(self, band: Band, k: int, longest: float) -> None:
-        """Exponential back-off of a k that did not win, up to the interval at which its tests are affordable."""
+        """Exponential back-off of a k that did not win, up to the interval at which its tests are affordable.
+
+        One that was far from winning goes there at once.
+        """
+        here, there = self.utility(band, band.k), self.utility(band, k)
+        if here is not None and there is not None and there < _HOPELESS * here:
+            band.interval[k] = max(round(longest), self.settings.first_set)
         band.due[k] = band.steps + band.interval[k]
         band.interval[k] = max(min(2 * band.interval[k], round(longest)), self.settings.first_set)
 
@@ -223,7 +233,9 @@ class Controller:
             return self.settings.longest_set
         lost = len(test.during) * test.ratio() * (1 - there / here)
         share = self.settings.budget if band.k == 0 else self.settings.budget / (len(self.settings.ks) - 1)
-        return min(lost / share, self.settings.longest_set)
+        # Only what has to be seen again and again has a floor; another length of draft may wait for longer.
+        floored = band.k == 0 or test.k == 0
+        return min(lost / share, self.settings.longest_set * (1 if floored else _PATIENCE))
 
     def _come_back(self, band: Band) -> None:
         """After a while elsewhere: what was timed no longer compares."""

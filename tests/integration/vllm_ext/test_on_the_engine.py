@@ -68,7 +68,7 @@ def launch(variant: str, **settings: object) -> Launch:
     return dataclasses.replace(made, argv=argv, env=env)
 
 
-def answers(engine: LocalRunning, prompts: Sequence[str], concurrency: int, max_tokens: int = 96) -> list[str]:
+def answers(engine: LocalRunning, prompts: Sequence[str], concurrency: int, max_tokens: int = 128) -> list[str]:
     """Greedy completions, in the order of the prompts."""
     found = [""] * len(prompts)
     turns = iter(range(len(prompts)))
@@ -105,8 +105,8 @@ def metrics(engine: LocalRunning) -> dict[tuple[str, ...], float]:
 
 
 def workload(engine: LocalRunning) -> list[str]:
-    """Copying alone, then chat of eight users."""
-    return [*answers(engine, [COPY] * 4, 1, 160), *answers(engine, CHAT * 2, 8)]
+    """Copying by one user, then chat of eight."""
+    return [*answers(engine, [COPY] * 2, 1), *answers(engine, CHAT, 8)]
 
 
 def test_it_follows_a_change_of_traffic_and_changes_no_answer(tmp_path: Path, smollm2_dir: Path) -> None:
@@ -115,9 +115,9 @@ def test_it_follows_a_change_of_traffic_and_changes_no_answer(tmp_path: Path, sm
         expected = workload(engine)
     # A prior that is wrong for copying, so that leaving it is the controller's doing.
     with runtime.start("smollm2-cpu/auto", launch("ngram-auto", prior=[[1, 32, 0]], ks=[0, 1, 2, 3])) as engine:
-        assert answers(engine, [COPY] * 4, 1, 160) == expected[:4]
+        assert answers(engine, [COPY] * 2, 1) == expected[:2]
         alone = metrics(engine)
-        assert answers(engine, CHAT * 2, 8) == expected[4:]
+        assert answers(engine, CHAT, 8) == expected[2:]
         together = metrics(engine)
         log = list(engine.log_lines())
 
@@ -138,9 +138,9 @@ def test_a_fault_inside_leaves_the_engine_with_its_static_schedule(tmp_path: Pat
     runtime = LocalRuntime(tmp_path / "state")
     made = dataclasses.replace(made, argv=argv, env=made.env | {"PYTHONPATH": f"{tmp_path}:{_sources()}"})
     with runtime.start("smollm2-cpu/faulty", made) as engine:
-        first = answers(engine, [COPY], 1, 160)
+        first = answers(engine, [COPY], 1)
         faulted = metrics(engine)
-        assert answers(engine, [COPY], 1, 160) == first
+        assert answers(engine, [COPY], 1) == first
         later = metrics(engine)
         log = list(engine.log_lines())
 
