@@ -152,8 +152,10 @@ class Controller:
         for k in sorted(settings.ks[1:], key=lambda k: (band.measured(k), band.due[k])):
             if k == band.k or band.steps < band.due[k]:
                 continue
-            promise, best = self.utility(band, k), self._best(band)[1]
-            if promise is None or promise > _HOPELESS * best or self.acceptance.evidence(k) < _FAINT:
+            # A guess between two measured costs may propose a k, but never rules one out.
+            known = band.measured(k) and self.acceptance.evidence(k) >= _FAINT
+            promise = self.utility(band, k)
+            if not known or promise is None or promise > _HOPELESS * self._best(band)[1]:
                 return k
             self._postpone(band, k, self.settings.longest_set)
         return None
