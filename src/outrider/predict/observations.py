@@ -206,6 +206,8 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
     if row["status"] not in {"ok", "flagged"} or not tpot_s:
         return None
     spec = stack.variants[row["variant"]].speculation if row["variant"] in stack.variants else None
+    if spec and spec.auto:
+        return None  # its k changed while it was measured, so it says nothing about any
     batch, k = int(row["concurrency"]), int(row["k"])
     if spec and spec.schedule:
         k = next((band[2] for band in spec.schedule if band[0] <= batch <= band[1]), k)

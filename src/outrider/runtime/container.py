@@ -27,7 +27,7 @@ TARGET_DIR = Path("/models/target")
 DRAFTER_DIR = Path("/models/drafter")
 CACHE_DIR = Path("/var/cache/outrider")
 _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
-_HOST_ONLY = ("LD_PRELOAD",)  # paths of the host; the image's entrypoint sets its own
+_HOST_ONLY = ("LD_PRELOAD", "PYTHONPATH")  # paths of the host; the image's entrypoint sets its own
 
 
 @dataclass(frozen=True, slots=True)

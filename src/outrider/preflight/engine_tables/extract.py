@@ -16,6 +16,8 @@ from typing import Any
 from outrider.errors import EngineError
 from outrider.preflight.engine_tables.classes import classes_with_base
 from outrider.preflight.engine_tables.literals import Module, read_module
+from outrider.preflight.engine_tables.members import class_members
+from outrider.vllm_ext.interface import REQUIRED
 
 _REGISTRY = "model_executor/models/registry.py"
 _SPECULATIVE = "config/speculative.py"
@@ -26,6 +28,13 @@ _BACKENDS = "v1/attention/backends/registry.py"
 _SPECULATORS = "transformers_utils/configs/speculators/algos.py"
 _ENGINE_ARGS = "engine/arg_utils.py"
 _SERVER_ARGS = ("entrypoints/launchers/cli_args.py", "entrypoints/common/cli_args.py")  # 0.32; 0.33
+# Where the classes stand that the utility scheduler relies on.
+_SCHEDULING = {
+    "v1/core/sched/scheduler.py": "Scheduler",
+    "v1/core/sched/output.py": "SchedulerOutput",
+    "v1/outputs.py": "ModelRunnerOutput",
+    "config/scheduler.py": "SchedulerConfig",
+}
 # Groups of the registry that serve text, and the names that the table gives them.
 _GROUPS = {
     "text": "_TEXT_GENERATION_MODELS",
@@ -102,7 +111,14 @@ def extract(sources: dict[str, str], version: str) -> dict[str, Any]:
             "peagle": sorted(speculators.dictionary_in("update_peagle", "peagle_arch_map")),
         },
         "flags": sorted(_flags(sources)),
+        "scheduler_interface": _scheduler_interface(sources),
     }
+
+
+def _scheduler_interface(sources: dict[str, str]) -> list[str]:
+    """Of what the utility scheduler relies on: the members that this version has."""
+    members = [class_members(sources.get(file, ""), name) for file, name in _SCHEDULING.items()]
+    return sorted(REQUIRED & set().union(*members))
 
 
 def _fields(module: Module) -> dict[str, dict[str, Any]]:
