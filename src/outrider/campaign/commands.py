@@ -178,7 +178,7 @@ def conclude(stack: Stack, store: RunStore, console: Console, json_to: str | Non
 def _show_expected(expected: list[Verdict], cells: list[Cell], console: Console) -> None:
     if expected:
         console.print(
-            f"\nExpected of the whole grid, from {len(cells)} of its cells; each is weighed against what the others say",
+            f"\nExpected of the whole grid, from {len(cells)} of its cells, each weighed against all others",
             soft_wrap=True,
         )
     for verdict in expected:
