@@ -2,7 +2,7 @@
 # are copied here, so that no build needs a package index or a network; bases come from images.lock.
 # No `# syntax=` line and no BuildKit-only instruction: it builds with either builder, and pulls nothing but the base.
 # Nothing secret and no weights go in: keys are mounted as files, models as read-only directories.
-# Each RUN ends by giving what it wrote one time, and files are copied from a stage that did so: equal inputs, equal layers
+# Each RUN ends by giving what it wrote one time, and files are copied from a stage that did so: equal inputs, equal files
 # (docs/operating.md). /dev/shm/before marks where a RUN begins, in memory and so in no layer.
 
 ARG SERVE_BASE=vllm/vllm-openai:v0.33.0

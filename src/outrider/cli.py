@@ -32,6 +32,7 @@ from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
 from outrider.profile.commands import profile_capture, profile_read
+from outrider.provision.commands import provision_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.runtime.render_compose import compose_text
 from outrider.runtime.render_systemd import UnitOptions, unit_text
@@ -159,6 +160,7 @@ def fetch(stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or
     console.print(f"{chosen.target.model}: {where}", soft_wrap=True)
 
 
+app.command("provision")(provision_command)
 app.command("preflight")(preflight_command)
 app.command("serve")(serve_command)
 app.command("stop")(stop_command)
@@ -222,7 +224,7 @@ def main() -> None:
         _fail(full_disk(error, [cache_root()]))
     except SystemExit as exit_:
         if exit_.code == _INTERRUPTED:
-            typer.echo("interrupted: nothing is left running, finished cells are kept", err=True)
+            typer.echo("interrupted: nothing is left running, finished work is kept", err=True)
         raise
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.container.conftest import ROOT, docker
+from tests.container.layers import differences
 from tests.container.substitute import base as substitute_base
 from tests.container.substitute import build_substitute
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
+
+# Directories of the base that a build writes into: a COPY leaves them the time of the build, and so do the mount points
+# that a builder makes for a RUN and takes away after its last command.
+TOUCHED = {(name, "mtime") for name in ("opt", "etc", "dev", "proc", "sys", "tmp")}
 
 
 def inspect(image: str) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def test_the_cuda_image_built_over_a_substitute_has_the_patch_and_little_else(tm
         names = {c["name"] for c in bill(tag)["components"]}
         assert {"vllm", "speculators", "outrider"} <= names
         again = build("serve", "over-substitute-again", ROOT, base=base, cache=False, on_step=steps.append)
-        assert inspect(again)["RootFS"]["Layers"] == facts["RootFS"]["Layers"], "equal inputs, equal layers"
+        assert differences(tag, again, tmp_path) <= TOUCHED
         docker("image", "rm", "--force", again)
     finally:
         docker("image", "rm", "--force", tag, base)
@@ -138,11 +143,12 @@ def test_a_tag_that_was_pushed_anew_does_not_move_a_lock(tmp_path: Path, registr
     docker("image", "rm", "--force", "outrider-test/moving", f"{tag}@{ids[0]}")
 
 
-@pytest.mark.parametrize("target", ["load"])
-def test_a_build_without_cache_gives_the_same_layers(image: Callable[[str], str], target: str) -> None:
-    again = build(target, "again", ROOT, base=substitute_base(), cache=False, on_step=lambda _text: None)
-    assert inspect(again)["RootFS"]["Layers"] == inspect(image(target))["RootFS"]["Layers"]
-    docker("image", "rm", "--force", again)
+def test_a_build_without_cache_gives_the_same_files(image: Callable[[str], str], tmp_path: Path) -> None:
+    again = build("load", "again", ROOT, base=substitute_base(), cache=False, on_step=lambda _text: None)
+    try:
+        assert differences(image("load"), again, tmp_path) <= TOUCHED
+    finally:
+        docker("image", "rm", "--force", again)
 
 
 def test_an_engine_that_is_not_the_pinned_one_fails_the_build(tmp_path: Path) -> None:

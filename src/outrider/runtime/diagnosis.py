@@ -137,13 +137,13 @@ FAULTS = (
 )
 
 
-def describe_exit(code: int | None, *, because: str | None, oom_kills: int) -> str:
+def describe_exit(code: int | None, *, because: str | None, oom_kills: int | None) -> str:
     """What the kernel says about an ended engine.
 
     Args:
         code: exit code; negative signal number if a signal ended it; None if nobody collected it.
         because: what ended the run, as in the record.
-        oom_kills: processes that the OOM killer ended on this machine during the run.
+        oom_kills: processes that the OOM killer ended on this machine during the run; None if unknown.
     """
     if code is None:
         how = "its exit code was not seen (its supervisor was killed)"
@@ -156,11 +156,12 @@ def describe_exit(code: int | None, *, because: str | None, oom_kills: int) -> s
     if because in {"stop", "owner"}:
         how += ", after it was asked to stop" if because == "stop" else ", after its starter was gone"
     elif oom_kills or code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
-        how += (
-            f"; the kernel's OOM killer ended {oom_kills} process(es) on this machine meanwhile"
-            if oom_kills
-            else "; the kernel's OOM killer ended nothing meanwhile, so somebody sent it"
-        )
+        if oom_kills is None:
+            how += "; `dmesg` tells whether the kernel's OOM killer sent it"
+        elif oom_kills:
+            how += f"; the kernel's OOM killer ended {oom_kills} process(es) on this machine meanwhile"
+        else:
+            how += "; the kernel's OOM killer ended nothing meanwhile, so somebody sent it"
     return how
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OLDEST_COMPOSE = (2, 17)  # `--profile` beside an explicit service, file secrets on a read-only root
+_END_WAIT_S = 10
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
@@ -147,10 +148,13 @@ class DockerEngine:
     def first_end(self, container: str, since: float) -> tuple[int | None, int]:
         """How a container's first run since then ended: exit code and kills by the OOM killer; (None, 0) if unknown.
 
-        Its own facts tell of the latest run only, and its restart policy may have begun that already.
+        Its own facts tell of the latest run only, and its restart policy may have begun that already. Where its process
+        has just ended, Docker's word of that is waited for.
         """
         wanted = {"container": container, "event": ["oom", "die"]}
-        events = self._client.events(since=int(since), until=int(time.time()) + 1, filters=wanted, decode=True)
+        events = self._client.events(
+            since=int(since), until=int(time.time()) + _END_WAIT_S, filters=wanted, decode=True
+        )
         oom_kills = 0
         for event in events:
             if event["status"] == "die":

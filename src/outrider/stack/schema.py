@@ -341,9 +341,6 @@ class Stack(_Strict):
         drafter would be trained.
         """
         data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title", "training"})
-        for variant in data["variants"].values():
-            if variant["engine"] is None:  # stacks of before this field keep their hash, and their cells
-                del variant["engine"]
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

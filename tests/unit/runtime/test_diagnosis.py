@@ -157,12 +157,13 @@ def test_a_silent_engine_is_said_to_be_silent() -> None:
         (134, "engine", 0, "exit code 134, as after signal 6 (SIGABRT)"),
         (-9, "engine", 2, "OOM killer ended 2 process(es)"),
         (-9, "engine", 0, "OOM killer ended nothing"),
+        (137, None, None, "`dmesg` tells whether"),
         (-9, "stop", 0, "after it was asked to stop"),
         (-15, "owner", 0, "after its starter was gone"),
         (None, None, 0, "was not seen"),
     ],
 )
-def test_the_kernel_s_word_is_told(code: int | None, because: str | None, oom_kills: int, words: str) -> None:
+def test_the_kernel_s_word_is_told(code: int | None, because: str | None, oom_kills: int | None, words: str) -> None:
     assert words in diagnosis.describe_exit(code, because=because, oom_kills=oom_kills)
 
 
