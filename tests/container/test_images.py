@@ -122,7 +122,7 @@ def test_the_cuda_image_built_over_a_substitute_has_the_patch_and_little_else(tm
         names = {c["name"] for c in bill(tag)["components"]}
         assert {"vllm", "speculators", "outrider"} <= names
         again = build("serve", "over-substitute-again", ROOT, base=base, cache=False, on_step=steps.append)
-        assert differences(tag, again, tmp_path) <= TOUCHED
+        assert sorted(differences(tag, again, tmp_path) - TOUCHED)[:9] == []
         docker("image", "rm", "--force", again)
     finally:
         docker("image", "rm", "--force", tag, base)
@@ -146,7 +146,7 @@ def test_a_tag_that_was_pushed_anew_does_not_move_a_lock(tmp_path: Path, registr
 def test_a_build_without_cache_gives_the_same_files(image: Callable[[str], str], tmp_path: Path) -> None:
     again = build("load", "again", ROOT, base=substitute_base(), cache=False, on_step=lambda _text: None)
     try:
-        assert differences(image("load"), again, tmp_path) <= TOUCHED
+        assert sorted(differences(image("load"), again, tmp_path) - TOUCHED)[:9] == []
     finally:
         docker("image", "rm", "--force", again)
 
