@@ -10,7 +10,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
-.PHONY: image image-cpu lock-images dashboards dashboards-down watch
+.PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -58,6 +58,13 @@ image: env ## Build the CUDA image (vLLM with the patch ledger applied); BASE= n
 image-cpu: env ## Build the embedded engine's image and the load image; BASE= names another base
 	@$(OUTRIDER) image build serve-cpu $(if $(BASE),--base $(BASE))
 	@$(OUTRIDER) image build load $(if $(BASE),--base $(BASE))
+
+provision: env ## Make the nodes of INVENTORY ready for STACK's kind of serving; CHECK=1 only shows what would change
+	@$(OUTRIDER) provision --inventory $(INVENTORY) $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK)) \
+	  $(if $(CHECK),--check)
+
+node-report: env ## Measure the nodes of INVENTORY again and write their report
+	@$(OUTRIDER) provision report --inventory $(INVENTORY) $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK))
 
 train-plan: env ## What would a drafter for STACK cost?
 	@$(OUTRIDER) train plan $(STACK)

@@ -187,8 +187,9 @@ class _Runner:
 
     def _load_plan(self, key: CellKey, url: str) -> LoadPlan:
         speculation = self._stack.variant(key.variant).speculation
-        # Under a schedule, k may be 0 at this batch: then no draft is no fault.
-        expects_drafts = None if speculation and speculation.schedule else speculation is not None
+        # Where k changes it may be 0 at this batch: then no draft is no fault.
+        changes = speculation is not None and (speculation.auto or speculation.schedule is not None)
+        expects_drafts = None if changes else speculation is not None
         return LoadPlan(
             url=url,
             model=self._stack.target.served_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -247,6 +247,17 @@ class EngineAdapter(Protocol):
 
     def isolated_cache(self, salt: str) -> dict[str, str]:
         """Request fields that keep requests with another salt out of each other's prefix cache."""
+        ...
+
+    profiler_paths: tuple[str, str]
+    """Paths that start and stop recording."""
+
+    def profiler_flags(self, directory: Path) -> dict[str, Any]:
+        """Flags under which the engine can be told to record its steps, and writes traces into a directory."""
+        ...
+
+    def profiler_request(self, *, skip: int, steps: int) -> dict[str, object]:
+        """Body that starts recording `steps` steps after `skip` have passed."""
         ...
 
     def read_metrics(self, text: str) -> EngineScrape:

@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outrider.engine import sglang_metrics
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
-from outrider.errors import StackError
+from outrider.errors import EngineError, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,6 +71,7 @@ class SglangAdapter:
     name = "sglang"
     tpot_bounds_s: tuple[float, ...] = sglang_metrics.TPOT_BOUNDS_S
     key_variable: str | None = None
+    profiler_paths: tuple[str, str] = ("/start_profile", "/stop_profile")
 
     def launch(
         self,
@@ -149,6 +150,22 @@ class SglangAdapter:
     def isolated_cache(self, salt: str) -> dict[str, str]:
         """Request fields that keep requests with another salt out of each other's prefix cache."""
         return {"cache_salt": hashlib.sha256(salt.encode()).hexdigest()[:32]}
+
+    def profiler_flags(self, directory: Path) -> dict[str, Any]:
+        """Refused: which operators and kernels its traces name has not been read from a run yet.
+
+        Raises:
+            EngineError: always.
+        """
+        raise EngineError(
+            "profiles are captured from vLLM only",
+            evidence=f"SGLang was to write its trace to {directory}",
+            next_step="capture a variant that runs on vLLM, or read a trace with `outrider profile read`",
+        )
+
+    def profiler_request(self, *, skip: int, steps: int) -> dict[str, object]:
+        """Refused like `profiler_flags`, which comes first."""
+        raise EngineError(f"profiles are captured from vLLM only (asked for {steps} steps after {skip})")
 
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition of SGLang.

@@ -12,9 +12,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from outrider.engine import vllm_metrics
+from outrider.engine import vllm_metrics, vllm_utility
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
 from outrider.errors import StackError
@@ -53,10 +53,12 @@ _TYPED_FLAGS: Mapping[str, str] = {
     "kv-cache-dtype": "memory.kv_cache_dtype",
     "max-num-seqs": "memory.max_num_seqs",
     "speculative-config": "variants.*.speculation",
+    "scheduler-cls": "variants.*.speculation.auto",
     "host": "the runtime",
     "port": "the runtime",
     "api-key": "the runtime (a secret file, never argv)",
 }
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
 # rejection_sample_method values that keep the target's distribution.
 _LOSSLESS_REJECTION = frozenset({"standard", "block"})
 
@@ -89,7 +91,8 @@ class VllmAdapter:
             drafter_dir: local files of the drafter, likewise.
 
         Raises:
-            StackError: no such variant; a flag that the schema types; a lossy setting without `allow_lossy`.
+            StackError: no such variant; a flag that the schema types; a lossy setting without `allow_lossy`; `auto`
+                where k cannot change.
         """
         chosen = stack.variant(variant)
         self._refuse_doubled_flags(stack, variant, chosen)
@@ -108,6 +111,9 @@ class VllmAdapter:
         spec = chosen.speculation
         if spec is not None:
             config = speculative_config(spec, drafter_dir)
+            if spec.auto:
+                config[_SCHEDULE] = vllm_utility.engine_schedule(stack, variant, spec)
+                argv += vllm_utility.FLAGS
             argv += ["--speculative-config", json.dumps(config, separators=(",", ":"))]
         offline = model_dir is not None and (spec is None or spec.drafter is None or drafter_dir is not None)
         drafter_gb = spec.drafter.weight_gb if spec and spec.drafter else 0.0
@@ -159,6 +165,26 @@ class VllmAdapter:
         """Request fields that keep requests with another salt out of each other's prefix cache."""
         # vLLM allows 128 characters without @, / and backslash: a digest is always fine.
         return {"cache_salt": hashlib.sha256(salt.encode()).hexdigest()[:32]}
+
+    profiler_paths = ("/start_profile", "/stop_profile")
+
+    def profiler_flags(self, directory: Path) -> dict[str, Any]:
+        """Torch's profiler in the worker only, without Python stacks, which cost more than the steps themselves.
+
+        Since 0.13 a config and no longer VLLM_TORCH_PROFILER_DIR (vllm/config/profiler.py, 0.32.0).
+        """
+        return {
+            "profiler-config": {
+                "profiler": "torch",
+                "torch_profiler_dir": str(directory),
+                "torch_profiler_with_stack": False,
+                "ignore_frontend": True,
+            }
+        }
+
+    def profiler_request(self, *, skip: int, steps: int) -> dict[str, object]:
+        """Bounds that the worker counts itself (vllm/entrypoints/serve/profile/api_router.py, 0.32.0)."""
+        return {"delay_iterations": skip, "max_iterations": steps}
 
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition of vLLM.
@@ -223,7 +249,7 @@ def speculative_config(spec: Speculation, drafter_dir: Path | None) -> dict[str,
             if spec.drafter.revision:
                 config["revision"] = spec.drafter.revision
     if spec.schedule:
-        config["num_speculative_tokens_per_batch_size"] = [list(band) for band in spec.schedule]
+        config[_SCHEDULE] = [list(band) for band in spec.schedule]
     if spec.lookup_min:
         config["prompt_lookup_min"] = spec.lookup_min
     if spec.lookup_max:
@@ -281,6 +307,8 @@ def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, 
         env["HF_HUB_OFFLINE"] = "1"
     if stack.engine.build == "cpu":
         env |= _cpu_environment(stack)
+    if variant.speculation is not None and variant.speculation.auto:
+        env |= vllm_utility.environment(variant.speculation, stack)
     return env | stack.node.env | stack.env | variant.env
 
 

@@ -29,7 +29,7 @@ def _page(kind: Kind) -> str:
 
 
 def _index() -> str:
-    lines = [_NOTE, "", "# Findings of `outrider preflight`", ""]
+    lines = [_NOTE, "", "# Findings of `outrider preflight` and of node reports", ""]
     for title, kinds in GROUPS.items():
         lines += [f"## {title}", "", "| code | severity | what |", "|---|---|---|"]
         lines += [f"| [{kind.code}]({kind.code}.md) | {kind.severity} | {kind.title} |" for kind in kinds]

@@ -16,8 +16,7 @@ from rich.table import Table
 
 from outrider.engine import adapter_of
 from outrider.errors import OutriderError, RuntimeStateError
-from outrider.model_store import locate
-from outrider.model_store.locate import expected
+from outrider.model_store import expected, locate, prepare
 from outrider.preflight import run_preflight
 from outrider.preflight.table import print_report
 from outrider.runtime import base, discovery
@@ -201,10 +200,8 @@ def _key(stack: Stack, variant: str, *, kind: Kind, settings: Settings) -> str |
 
 def _check(stack: Stack, variant: str, accepted: list[str], console: Console) -> None:
     """Preflight: raises if the variant would not work."""
-    located = locate(stack, variant)
-    report = run_preflight(
-        stack, variant, model_dir=located.model_dir, drafter_dir=located.drafter_dir, accept=accepted
-    )
+    drafter_dir = expected(stack, variant).drafter_dir  # one that is not there is a finding
+    report = run_preflight(stack, variant, model_dir=prepare(stack), drafter_dir=drafter_dir, accept=accepted)
     if report.findings:
         print_report(report, console)
     if report.exit_code == 1:

@@ -6,6 +6,8 @@ at the host: directories are named by Compose variables that have the names of O
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ from outrider.engine.sglang import sglang_python
 from outrider.engine.vllm import engine_python
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from outrider.engine import Launch
     from outrider.stack import Drafter, Stack, Target
 
@@ -22,7 +26,8 @@ PORT = 8000  # inside; the port outside is the runtime's choice
 TARGET_DIR = Path("/models/target")
 DRAFTER_DIR = Path("/models/drafter")
 CACHE_DIR = Path("/var/cache/outrider")
-_HOST_ONLY = ("LD_PRELOAD",)  # paths of the host; the image's entrypoint sets its own
+_VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
+_HOST_ONLY = ("LD_PRELOAD", "PYTHONPATH")  # paths of the host; the image's entrypoint sets its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +91,8 @@ def drafter_source(drafter: Drafter) -> str:
     if drafter.is_local:
         return f"${{OUTRIDER_PROJECT:-..}}/{drafter.model.removeprefix('./')}"
     return f"${{OUTRIDER_MODELS:-/srv/models}}/{drafter.model}"
+
+
+def on_host(source: str, env: Mapping[str, str]) -> Path:
+    """Where a mount's source lies, with its Compose variables (`${NAME:-default}`) filled in from `env`."""
+    return Path(_VARIABLE.sub(lambda match: env.get(match[1]) or os.path.expandvars(match[2]), source))

@@ -30,7 +30,8 @@ BIND_LABEL = "dev.outrider.bind"
 _HEADER = """\
 # Rendered by `outrider render {stack} {what} --as compose`; change the stack, not this file.
 # Variables: OUTRIDER_BIND, OUTRIDER_PORT, OUTRIDER_API_KEY_FILE, OUTRIDER_CACHE, OUTRIDER_MODELS, OUTRIDER_PROJECT,
-# OUTRIDER_IMAGE, OUTRIDER_UID, OUTRIDER_GID, OUTRIDER_SHM, OUTRIDER_NOFILE, OUTRIDER_MEMLOCK (docs/operating.md).
+# OUTRIDER_IMAGE, OUTRIDER_UID, OUTRIDER_GID, OUTRIDER_SHM, OUTRIDER_MEMORY, OUTRIDER_NOFILE, OUTRIDER_MEMLOCK
+# (docs/operating.md).
 """
 
 
@@ -105,6 +106,7 @@ def _template(stack: Stack, version: str) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "tmpfs": ["/tmp:mode=1777"],  # noqa: S108 - the container's own
         "shm_size": "${OUTRIDER_SHM:-%s}" % ("16gb" if cuda else "1gb"),
+        "mem_limit": "${OUTRIDER_MEMORY:-0}",  # none; with one, the kernel ends the engine and not a neighbour
         "ulimits": _ulimits(cuda=cuda),
         "ports": [f"${{OUTRIDER_BIND:-127.0.0.1}}:${{OUTRIDER_PORT:-8000}}:{container.PORT}"],
         "secrets": [KEY_NAME],

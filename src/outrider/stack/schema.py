@@ -113,6 +113,8 @@ class Speculation(_Strict):
         k: number of speculative tokens a step (`num_speculative_tokens`).
         drafter: required by methods with weights, refused by look-up methods.
         schedule: dynamic k: `[first batch, last batch, k]` bands, inclusive, first at 1, no gap or overlap.
+        auto: k is chosen while the engine runs, by measured utility; `k` is the upper bound, `schedule` what it
+            starts from.
         lookup_min: shortest n-gram that may match (n-gram methods).
         lookup_max: longest n-gram that is looked up.
         options: further fields of the engine's own speculative configuration.
@@ -122,6 +124,7 @@ class Speculation(_Strict):
     k: int = Field(gt=0, le=64)
     drafter: Drafter | None = None
     schedule: tuple[tuple[int, int, int], ...] | None = None
+    auto: bool = False
     lookup_min: int | None = Field(None, ge=1)
     lookup_max: int | None = Field(None, ge=1)
     options: dict[str, bool | int | float | str | list[float]] = Field(default_factory=dict)
@@ -338,9 +341,6 @@ class Stack(_Strict):
         drafter would be trained.
         """
         data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title", "training"})
-        for variant in data["variants"].values():
-            if variant["engine"] is None:  # stacks of before this field keep their hash, and their cells
-                del variant["engine"]
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

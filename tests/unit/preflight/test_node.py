@@ -13,6 +13,7 @@ from tests.unit.preflight.checkpoints import codes
 from outrider.errors import OutriderError
 from outrider.preflight import NodeFacts, read_node_facts
 from outrider.preflight.checks.node import check_node
+from outrider.preflight.checks.node_host import check_form
 from outrider.preflight.facts.runner import compute_capability
 from outrider.stack import find_stack
 
@@ -98,6 +99,15 @@ def test_good_node_gives_no_finding() -> None:
         (gpu(pcie_width=8), "NODE021"),
         (gpu(pcie_generation=4), "NODE021"),
         ({"secure_boot": True}, "NODE022"),
+        (gpu(name="NVIDIA RTX 6000 Ada Generation"), "NODE023"),
+        ({"driver": {"error": "NVIDIA-SMI has failed"}}, "NODE024"),
+        ({"pci_gpus": [{"address": f"0000:0{n}:00.0", "driver": "nvidia"} for n in range(9)]}, "NODE025"),
+        ({"modules": ["nouveau"]}, "NODE026"),
+        ({"packages": [{"name": "libnvidia-compute-580", "version": "580.95.05"}]}, "NODE027"),
+        ({"kernel": {"release": "6.8.0", "headers": False}}, "NODE028"),
+        ({"driver": {"version": "580.95.05", "persistence": False}}, "NODE029"),
+        ({"all_reduce": [*SAMPLE["all_reduce"], {"ranks": 8, "error": "unhandled cuda error"}]}, "NODE032"),
+        ({"cpu": {"governor": "powersave"}}, "NODE033"),
     ],
 )
 def test_one_deviation_gives_its_finding(changes: dict[str, Any], code: str) -> None:
@@ -108,6 +118,26 @@ def test_one_deviation_gives_its_finding(changes: dict[str, Any], code: str) -> 
 def test_whatever_is_absent_is_unknown_and_never_a_fault(field: str) -> None:
     facts = NodeFacts.model_validate({name: value for name, value in SAMPLE.items() if name != field})
     assert codes(check_node(flagship(), facts, mla=True)) == set()
+
+
+def test_what_was_left_out_is_a_note_with_its_reason() -> None:
+    facts = NodeFacts.model_validate(SAMPLE | {"unmeasured": {"disk": "node_report_measure is off"}})
+    findings = {one.code: one for one in check_node(flagship(), facts, mla=True)}
+    assert codes(findings.values()) == set()
+    assert findings["NODE030"].evidence == "disk: node_report_measure is off"
+
+
+def test_held_driver_packages_and_loose_tools_are_fine() -> None:
+    packages = [{"name": "nvidia-open", "held": True}, {"name": "nvidia-container-toolkit"}, {"name": "libnccl2"}]
+    assert check(packages=packages) == set()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "schema", "expected"),
+    [((), 1, set()), (("fan",), 1, {"NODE031"}), ((), 2, {"NODE031"}), ((), None, {"NODE031"})],
+)
+def test_another_form_of_report_is_said(unknown: tuple[str, ...], schema: object, expected: set[str]) -> None:
+    assert codes(check_form(unknown, schema)) == expected
 
 
 def test_no_report_at_all_is_one_note() -> None:
@@ -122,7 +152,7 @@ def test_no_report_at_all_is_one_note() -> None:
         ({"memory": {"kv_cache_dtype": "fp8"}}, True, {"NODE017"}),
         ({"memory": {"kv_cache_dtype": "fp8_e4m3"}}, True, {"NODE017"}),
         ({"memory": {"kv_cache_dtype": "fp8"}}, False, set()),
-        ({"memory": {"kv_cache_dtype": "fp8"}, "node": {"accelerator": "H200"}}, True, set()),
+        ({"memory": {"kv_cache_dtype": "fp8"}, "node": {"accelerator": "H200"}}, True, {"NODE023"}),
         ({"memory": {"kv_cache_dtype": "fp8"}, "engine": {"version": "0.34.0"}}, True, set()),
     ],
 )
@@ -149,7 +179,8 @@ def test_nodes_without_gpus_need_no_gpu_facts() -> None:
 
 
 def test_single_gpu_has_nothing_to_say_about_communication() -> None:
-    facts = NodeFacts.model_validate(SAMPLE | {"all_reduce": [], "p2p": False, "iommu": "on"})
+    one = {"gpus": [SAMPLE["gpus"][0] | {"name": made.stack().node.accelerator}]}
+    facts = NodeFacts.model_validate(SAMPLE | one | {"all_reduce": [], "p2p": False, "iommu": "on"})
     assert codes(check_node(made.stack(), facts, mla=False)) == set()
 
 

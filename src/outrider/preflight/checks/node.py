@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outrider.preflight.checks.node_host import check_host
 from outrider.preflight.checks.node_network import check_network
 from outrider.preflight.facts.node import NodeFacts
 from outrider.preflight.facts.runner import compute_capability
@@ -40,7 +41,7 @@ def check_node(stack: Stack, node: NodeFacts | None, *, mla: bool) -> list[Findi
     if cuda:
         findings += [*_gpus(stack, facts), *_driver(stack, facts), *_containers(facts), *check_network(stack, facts)]
         findings += _known_bad(stack, mla=mla)
-    return [*findings, *_limits(stack, facts), *_disk(stack, facts)]
+    return [*findings, *check_host(facts), *_limits(stack, facts), *_disk(stack, facts)]
 
 
 def _gpus(stack: Stack, node: NodeFacts) -> Iterable[Finding]:
@@ -50,6 +51,10 @@ def _gpus(stack: Stack, node: NodeFacts) -> Iterable[Finding]:
     need = parallel.tensor * parallel.pipeline * parallel.data
     if len(node.gpus) < need:
         yield found("NODE002", "node report, gpus", f"{len(node.gpus)} GPUs, the stack needs {need}")
+    wanted_words = set(stack.node.accelerator.lower().split())
+    other = sorted({gpu.name for gpu in node.gpus if gpu.name and not wanted_words <= set(gpu.name.lower().split())})
+    if other:
+        yield found("NODE023", "node report, gpus", f"{', '.join(other)}; node.accelerator {stack.node.accelerator}")
     sizes = [gpu.vram_gib for gpu in node.gpus if gpu.vram_gib is not None]
     # Drivers reserve a little; half a GiB is no fault.
     if sizes and stack.node.vram_gib and min(sizes) < stack.node.vram_gib - 0.5:

@@ -24,7 +24,9 @@ class Gpu(_Facts):
     vram_gib: float | None = Field(None, gt=0)
     compute_capability: str | None = Field(None, pattern=r"^\d+\.\d+$", description='for example "12.0"')
     pcie_generation: int | None = Field(None, gt=0)
+    pcie_generation_max: int | None = Field(None, gt=0)
     pcie_width: int | None = Field(None, gt=0)
+    pcie_width_max: int | None = Field(None, gt=0)
 
 
 class Driver(_Facts):
@@ -33,6 +35,8 @@ class Driver(_Facts):
     version: str | None = Field(None, pattern=r"^\d+(\.\d+)*$")
     open_modules: bool | None = None
     userspace_version: str | None = Field(None, description="of the driver's libraries; differs after a half upgrade")
+    persistence: bool | None = None
+    error: str | None = Field(None, description="what nvidia-smi said when it failed")
 
 
 class AllReduce(_Facts):
@@ -43,6 +47,7 @@ class AllReduce(_Facts):
     latency_us: float | None = Field(None, gt=0)
     bandwidth_gb_s: float | None = Field(None, gt=0, description="bus bandwidth, 1e9 bytes/s")
     timed_out: bool = False
+    error: str | None = None
 
 
 class Container(_Facts):
@@ -59,6 +64,42 @@ class Disk(_Facts):
     free_gb: float | None = Field(None, ge=0)
 
 
+class PciGpu(_Facts):
+    """A GPU as the bus shows it, before any driver."""
+
+    address: str
+    id: str | None = None
+    driver: str | None = Field(None, description="kernel driver that has it")
+
+
+class Package(_Facts):
+    """An installed package."""
+
+    name: str
+    version: str = ""
+    held: bool = False
+
+
+class Kernel(_Facts):
+    """The running kernel."""
+
+    release: str | None = None
+    cmdline: tuple[str, ...] = ()
+    headers: bool | None = None
+
+
+class Cpu(_Facts):
+    """The CPUs."""
+
+    vendor: str | None = None
+    model: str | None = None
+    sockets: int | None = None
+    cores: int | None = None
+    threads: int | None = None
+    numa_nodes: int | None = None
+    governor: str | None = None
+
+
 class NodeFacts(_Facts):
     """A node as it was measured; see docs/preflight.md for a sample.
 
@@ -67,6 +108,9 @@ class NodeFacts(_Facts):
         acs: True if access control services are on at a root or switch port.
         p2p: True if every pair of GPUs reports peer access.
         memlock_kib: limit of locked memory, -1 for unlimited.
+        pci_gpus: what the bus shows, whatever the driver says.
+        modules: loaded kernel modules of nvidia and nouveau.
+        unmeasured: reason by name of each measurement that was left out.
     """
 
     gpus: tuple[Gpu, ...] | None = None
@@ -82,6 +126,12 @@ class NodeFacts(_Facts):
     memlock_kib: int | None = None
     open_files: int | None = Field(None, gt=0)
     memory_gib: float | None = Field(None, gt=0)
+    kernel: Kernel | None = None
+    cpu: Cpu | None = None
+    pci_gpus: tuple[PciGpu, ...] | None = None
+    modules: tuple[str, ...] | None = None
+    packages: tuple[Package, ...] | None = None
+    unmeasured: dict[str, str] = Field(default_factory=dict)
 
 
 def read_node_facts(path: Path) -> NodeFacts:

@@ -1,0 +1,1 @@
+"""Provisioning: a bare node made ready by the playbooks in `ansible/`, and what was measured on it."""
