@@ -136,13 +136,19 @@ def live(
         waste_tokens_s=(spec.draft_tokens - spec.accepted_tokens) / window_s if spec else None,
         waste_share=1 - spec.accepted_tokens / spec.draft_tokens if spec and spec.draft_tokens else None,
         preemptions_s=None if delta.preemptions is None else delta.preemptions / window_s,
-        prefix_hits=delta.prefix_hits / delta.prefix_queries if delta.prefix_hits and delta.prefix_queries else None,
+        prefix_hits=_prefix_hits(delta),
         band=band,
         baseline_tpot_s=baseline,
         speedup=speedup,
         step_cost=cost,
         break_even=_break_even(delta, cost),
     )  # fmt: skip
+
+
+def _prefix_hits(delta: EngineScrape) -> float | None:
+    if delta.prefix_hits is None or not delta.prefix_queries:
+        return None
+    return delta.prefix_hits / delta.prefix_queries
 
 
 def _break_even(delta: EngineScrape, cost: float | None) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.columns import Columns
 from rich.console import Group
 from rich.panel import Panel
 from rich.table import Table
@@ -37,7 +36,9 @@ def _engine(one: Live, history: Sequence[float]) -> Panel:
     if history and max(history) > 0:
         parts.append(Text(f"{curve(history)}  {'speedup' if one.speedup else 'tokens/s'}, newest right", style="dim"))
     if one.state == "busy":
-        parts += [Text(), Columns([_serving(one), _speculating(one)], padding=(0, 4))]
+        beside = Table.grid(padding=(0, 3))
+        beside.add_row(_serving(one), _speculating(one))
+        parts += [Text(), beside]
         if one.by_position:
             parts += [Text(), _positions(one)]
     title = f"{one.stack}/{one.variant}  {one.url}"
@@ -62,9 +63,9 @@ def curve(values: Sequence[float]) -> str:
 def _serving(one: Live) -> Table:
     return _table(
         ("output", _number(one.tokens_s, "{:.0f} tokens/s")),
-        ("requests", f"{one.running or 0:.0f} running, {one.waiting or 0:.0f} waiting"),
+        ("requests", f"{one.running or 0:.0f} run, {one.waiting or 0:.0f} wait"),
         ("TPOT mean", _ms(one.tpot_mean_s)),
-        ("TPOT p50 / p95", f"{_ms(one.tpot_p50_s)} / {_ms(one.tpot_p95_s)}"),
+        ("TPOT p50 / p95", _both(one.tpot_p50_s, one.tpot_p95_s)),
         ("TTFT p50", _ms(one.ttft_p50_s)),
         ("KV cache", _share(one.kv_cache_usage)),
         ("preemptions", _number(one.preemptions_s, "{:.2f}/s")),
@@ -74,9 +75,9 @@ def _serving(one: Live) -> Table:
 
 def _speculating(one: Live) -> Table:
     return _table(
-        ("baseline TPOT", f"{_ms(one.baseline_tpot_s)}" + (f" at {one.band} users" if one.band else "")),
+        ("baseline TPOT", f"{_ms(one.baseline_tpot_s)}" + (f" at {one.band}" if one.band else "")),
         ("tokens a step", _number(one.tokens_per_step, "{:.2f}")),
-        ("step cost", _number(one.step_cost, "{:.2f} plain steps")),
+        ("step cost", _number(one.step_cost, "{:.2f} plain")),
         ("acceptance length", _number(one.acceptance_length, "{:.2f}")),
         ("breaks even at", _number(one.break_even, "{:.2f}")),
         ("draft waste", _number(one.waste_tokens_s, "{:.0f} tokens/s")),
@@ -110,6 +111,10 @@ def _number(value: float | None, form: str) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.1f} ms"
+
+
+def _both(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low * 1e3:.1f} / {high * 1e3:.1f} ms"
 
 
 def _share(value: float | None) -> str:

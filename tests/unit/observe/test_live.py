@@ -129,9 +129,11 @@ def test_percentiles_interpolate_within_a_bucket_and_know_no_more_than_the_last_
 def test_what_is_shown_fits_eighty_columns_and_says_the_verdict() -> None:
     text = shown(over(IDLE, BUSY), Live(*WHO, "no answer"), history={WHO[2]: (1.0, 1.3, 1.6)})
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("speculation pays: 1.60x", "breaks even at", "1.55", "2.48", "32.0 ms at 3-4 users", "no answer"):
+    for words in ("speculation pays: 1.60x", "breaks even at", "1.55", "2.48", "32.0 ms at 3-4", "no answer"):
         assert words in text, words
     assert "75%" in text
+    [line] = [line for line in text.splitlines() if "TPOT mean" in line]
+    assert "step cost" in line, "both halves stand side by side"
     assert "63%" in text
 
 
