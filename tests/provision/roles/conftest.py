@@ -6,6 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 import pytest
 from tests.provision.roles import node as nodes
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TAG = "outrider-test/node"
+PROGRAM = "/opt/outrider/venv/bin/outrider"
+OUTRIDER = """\
+#!/usr/bin/python3
+import sys
+sys.path[:0] = ["/srv/outrider/src", "/srv/packages"]
+from outrider.cli import main
+main()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -24,23 +33,26 @@ def vendors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nodes.Vendors]
 
 
 @pytest.fixture(scope="session")
-def node(vendors: nodes.Vendors, tmp_path_factory: pytest.TempPathFactory) -> Iterator[nodes.Node]:
+def image(tmp_path_factory: pytest.TempPathFactory) -> nodes.Path:
+    """The node's image, built; gives the directory with its SSH key."""
     base = os.environ.get("OUTRIDER_TEST_NODE_BASE")
     assert base, "OUTRIDER_TEST_NODE_BASE names no image; .ci/provision makes one"
     directory = tmp_path_factory.mktemp("node")
     nodes.build(base, directory, TAG)
-    site = nodes.ROOT / "src"
-    packages = subprocess.run(
-        ["python", "-c", "import pydantic, pathlib; print(pathlib.Path(pydantic.__file__).parents[1])"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
+    return directory
+
+
+@pytest.fixture(scope="module")
+def node(image: nodes.Path, vendors: nodes.Vendors) -> Iterator[nodes.Node]:
+    """A bare node that has booted; `outrider` runs there from this checkout and this environment's packages."""
     mounts = {
         vendors.driver.directory.parent: "/srv/vendors",
-        site: "/srv/outrider/src",
+        nodes.ROOT / "src": "/srv/outrider/src",
         nodes.ROOT / "stacks": "/srv/outrider/stacks",
-        nodes.Path(packages): "/srv/packages",
+        nodes.Path(pydantic.__file__).parents[1]: "/srv/packages",
     }
-    running = nodes.start(TAG, directory, mounts)
+    running = nodes.start(TAG, image, mounts)
+    running.run(f"mkdir -p /opt/outrider/venv/bin && cat >{PROGRAM} <<'EOF'\n{OUTRIDER}EOF\nchmod 755 {PROGRAM}")
     yield running
     nodes.remove(running)
 
@@ -75,15 +87,6 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "node_report_all_reduce_timeout_s": 5,
         "node_report_all_reduce_max_bytes": 65536,
     }
-
-
-@pytest.fixture(scope="session", autouse=True)
-def outrider_on_the_node(node: nodes.Node) -> None:
-    """The `outrider` command on the node, from this checkout and the packages of this environment."""
-    program = "#!/usr/bin/python3\\nimport sys\\nsys.path[:0] = ['/srv/outrider/src', '/srv/packages']\\nfrom outrider.cli import main\\nmain()\\n"
-    node.run(
-        f'mkdir -p /opt/outrider/venv/bin && printf "{program}" >/opt/outrider/venv/bin/outrider && chmod 755 /opt/outrider/venv/bin/outrider'
-    )
 
 
 @pytest.fixture(scope="module")

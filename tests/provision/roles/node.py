@@ -30,9 +30,7 @@ _DEPMOD = """\
 #!/bin/bash
 (exec -a depmod /bin/kmod "$@")
 mkdir -p /srv/sysfs/module/nvidia
-version=$(modinfo -F version nvidia 2>/dev/null) && [ -n "$version" ] && echo "$version" >/srv/sysfs/module/nvidia/version \
-  || rm -rf /srv/sysfs/module/nvidia
-exit 0
+modinfo -F version nvidia >/srv/sysfs/module/nvidia/version 2>/dev/null || rm -r /srv/sysfs/module/nvidia
 """
 DOCKERFILE = """\
 FROM {base}
@@ -40,9 +38,11 @@ COPY sysfs /srv/sysfs
 COPY stand-in /etc/stand-in
 COPY depmod /srv/depmod
 COPY key.pub /root/.ssh/authorized_keys
-RUN apt-get update -qq && rm /usr/sbin/depmod && install --mode 755 /srv/depmod /usr/sbin/depmod && chmod 700 /root/.ssh && chmod 600 /root/.ssh/authorized_keys && mkdir -p /lib/modules/$(uname -r) \\
+RUN apt-get update -qq \\
+ && rm /usr/sbin/depmod && install --mode 755 /srv/depmod /usr/sbin/depmod \\
+ && chmod 700 /root/.ssh && chmod 600 /root/.ssh/authorized_keys && mkdir -p /lib/modules/$(uname -r) \\
  && touch /lib/modules/$(uname -r)/modules.order /lib/modules/$(uname -r)/modules.builtin \\
- && systemctl mask systemd-udevd.service systemd-modules-load.service systemd-sysctl.service getty.target
+ && systemctl mask systemd-udevd systemd-modules-load systemd-sysctl getty.target
 CMD ["/sbin/init"]
 """
 _DOCKER = """\
@@ -98,16 +98,12 @@ class Node:
         done = _docker("exec", self.name, "bash", "-c", command, check=check)
         return done.stdout.strip()
 
-    def play(self, playbook: str, variables: dict[str, Any], *words: str, group: str = "serving_nodes") -> Seen:
-        """Run a playbook against it."""
-        host = {
-            "ansible_host": self.address,
-            "ansible_user": "root",
-            "ansible_ssh_private_key_file": str(self.directory / "key"),
-        }
-        inventory = {"all": {"vars": variables, "children": {
-            name: {"hosts": {"node": host}} if name == group else {} for name in ("serving_nodes", "ray_workers")
-        }}}  # fmt: skip
+    def play(self, playbook: str, variables: dict[str, Any], *words: str, others: dict[str, str] | None = None) -> Seen:
+        """Run a playbook against it, and against others by name and address."""
+        access = {"ansible_user": "root", "ansible_ssh_private_key_file": str(self.directory / "key")}
+        places = {"node": self.address, **(others or {})}
+        hosts = {name: {"ansible_host": address, **access} for name, address in places.items()}
+        inventory = {"all": {"vars": variables, "children": {"serving_nodes": {"hosts": hosts}, "ray_workers": {}}}}
         path = self.directory / "inventory.yml"
         path.write_text(yaml.safe_dump(inventory))
         env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg"), "ANSIBLE_HOST_KEY_CHECKING": "false",
@@ -130,7 +126,8 @@ class Node:
         self.run(
             "apt-mark unhold $(apt-mark showhold) >/dev/null 2>&1; rm -f /etc/apt/preferences.d/*nvidia*;"
             " dpkg-query -W -f '${Package}\\n' '*nvidia*' 'libcuda1*' 'cuda-drivers*' 2>/dev/null | grep -v container |"
-            " xargs -r apt-get -y purge --allow-change-held-packages >/dev/null 2>&1; rm -rf /srv/sysfs/module /etc/stand-in/build-fails*",
+            " xargs -r apt-get -y purge --allow-change-held-packages >/dev/null 2>&1;"
+            " rm -rf /srv/sysfs/module /etc/stand-in/build-fails*",
             check=False,
         )
 
@@ -182,20 +179,25 @@ class Vendors:
         self.driver = AptRepository(directory / "driver", vendor.ORIGIN)
         self.containers = AptRepository(directory / "containers", "containers")
         self.publish(vendor.FIRST)
-        docker = Package("docker-ce", "5:28.5.1-1", {}, {
-            "/usr/bin/docker": _DOCKER, "/usr/lib/systemd/system/docker.service": _ENGINE_UNIT,
-        }, executable=("/usr/bin/docker",), scripts={"postinst": "getent group docker >/dev/null || groupadd --system docker\n"})  # fmt: skip
+        docker = Package(
+            "docker-ce",
+            "5:28.5.1-1",
+            files={"/usr/bin/docker": _DOCKER, "/usr/lib/systemd/system/docker.service": _ENGINE_UNIT},
+            executable=("/usr/bin/docker",),
+            scripts={"postinst": "getent group docker >/dev/null || groupadd --system docker\n"},
+        )
         self.containers.add(docker, *map(_at_home, vendor.toolkit(vendor.TOOLKIT)))
         self.containers.publish()
 
-    def publish(self, *versions: str, flavour: str = "debian") -> None:
-        """Add driver versions with their pinning packages, NCCL and its tests."""
+    def publish(self, *versions: str, flavour: str = "debian", to: AptRepository | None = None) -> None:
+        """Add driver versions, their pinning packages, NCCL and its tests to the driver's repository or another."""
+        repository = to or self.driver
         make = vendor.debian_driver if flavour == "debian" else vendor.ubuntu_driver
         for version in versions:
-            self.driver.add(*map(_at_home, make(version, self.modules, self.kernel)))
-            self.driver.add(vendor._pinning(version.split(".")[0]))
-        self.driver.add(*vendor._nccl())
-        self.driver.publish()
+            repository.add(*map(_at_home, make(version, self.modules, self.kernel)))
+            repository.add(vendor._pinning(version.split(".")[0]))
+        repository.add(*vendor._nccl())
+        repository.publish()
 
     def publish_proprietary(self, version: str) -> None:
         """Add the closed modules that a node may have from before."""
@@ -234,7 +236,8 @@ def start(tag: str, directory: Path, mounts: dict[Path, str]) -> Node:
     volumes = [word for source, place in mounts.items() for word in ("--volume", f"{source}:{place}:ro")]
     name = _docker(
         "run", "--detach", "--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--security-opt", "apparmor=unconfined",
-        "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw", *volumes, tag,
+        "--tmpfs", "/run", "--tmpfs", "/run/lock", "--volume", "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw",
+        *volumes, tag,
     ).stdout.strip()  # fmt: skip
     deadline = time.monotonic() + 120
     while _docker("exec", name, "systemctl", "is-system-running", "--wait", check=False).stdout.strip() not in {

@@ -1,4 +1,4 @@
-"""site.yml on a node that systemd booted: what it sets up, a second time without a change, and what reset.yml takes back."""
+"""site.yml on a node that systemd booted: what it sets up, nothing the second time, and what reset.yml takes back."""
 
 from __future__ import annotations
 

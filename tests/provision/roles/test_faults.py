@@ -1,0 +1,78 @@
+"""What preflight and the reboot's guard say, each on a node that lacks one thing; and two nodes of which one fails."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.provision.roles.node import Node
+
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
+
+
+def test_one_run_shows_everything_that_is_wrong(node: Node, variables: dict[str, Any]) -> None:
+    wrong = {
+        **variables,
+        "preflight_supported_systems": [{"distribution": "Ubuntu", "version": "24.04"}],
+        "preflight_gpus_min": 9,
+        "preflight_disk_min_gb": 1_000_000,
+        "preflight_memory_min_gb": 1_000_000,
+    }
+    seen = node.play("site.yml", wrong, "--tags", "preflight")
+    assert (seen.code, seen.changed) == (2, 0)
+    said = " ".join(seen.text.split())
+    for sentence in (
+        "Debian 12 is not among Ubuntu 24.04",
+        "8 GPUs on the PCI bus (device ids 2bb5), 9 needed",
+        "1000000 needed for the weights",
+        "preflight_memory_min_gb is 1000000",
+    ):
+        assert sentence in said
+
+
+def test_no_gpu_is_said_with_what_to_do(node: Node, variables: dict[str, Any]) -> None:
+    seen = node.play("site.yml", {**variables, "preflight_sysfs": "/var/empty-sysfs"}, "--tags", "preflight")
+    assert seen.code == 2
+    assert "0 GPUs on the PCI bus (device ids none), 8 needed" in " ".join(seen.text.split())
+
+
+def test_secure_boot_without_an_enrolled_key_stops(node: Node, variables: dict[str, Any]) -> None:
+    place = "/srv/sysfs/firmware/efi/efivars"
+    node.run(
+        f"mkdir -p {place} && printf '\\006\\0\\0\\0\\001' >{place}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    )
+    seen = node.play("site.yml", variables, "--tags", "preflight")
+    node.run("rm -r /srv/sysfs/firmware")
+    assert seen.code == 2
+    assert "Secure Boot is on, and no key is named" in " ".join(seen.text.split())
+
+
+def test_a_reboot_for_the_same_reason_is_refused(node: Node, variables: dict[str, Any]) -> None:
+    marker = {"boot_id": "an earlier boot", "reasons": ["packages ask for it: unnamed"]}
+    node.run(
+        f"mkdir -p /var/lib/outrider && echo '{json.dumps(marker)}' >/var/lib/outrider/reboot.json && touch /run/reboot-required"
+    )
+    seen = node.play("site.yml", {**variables, "outrider_gpu_node": False}, "--tags", "reboot")
+    forbidden = node.play("site.yml", {**variables, "outrider_gpu_node": False, "host_tuning_reboot": False,
+                                       "host_tuning_state_dir": "/var/lib/elsewhere"}, "--tags", "reboot")  # fmt: skip
+    node.run("rm /run/reboot-required /var/lib/outrider/reboot.json")
+    assert seen.code == forbidden.code == 2
+    assert "was rebooted and is as before: packages ask for it: unnamed" in " ".join(seen.text.split())
+    assert "host_tuning_reboot forbids it" in " ".join(forbidden.text.split())
+
+
+def test_a_misspelt_or_wrong_value_is_named(node: Node, variables: dict[str, Any]) -> None:
+    seen = node.play("site.yml", {**variables, "preflight_conflicting_driver": "remove"}, "--tags", "preflight")
+    assert seen.code == 2
+    assert "value of preflight_conflicting_driver must be one of: stop, migrate" in " ".join(seen.text.split())
+
+
+def test_one_node_out_of_reach_does_not_stop_the_other(node: Node, variables: dict[str, Any]) -> None:
+    seen = node.play("site.yml", variables, "--tags", "preflight", others={"away": "127.0.0.254"})
+    assert seen.code == 4
+    recap = {line.split()[0]: line for line in seen.text.splitlines() if "unreachable=" in line}
+    assert "failed=0" in recap["node"]
+    assert "unreachable=1" in recap["away"]
