@@ -1,7 +1,7 @@
 """Chooses k while the engine runs: by measured tokens per step over measured step cost, against k = 0.
 
 After Cascade (arXiv 2506.20675): utility = tokens per step / step-cost ratio; short tests, longer set phases, k = 0
-where utility stays below 1, back-off while speculation does not pay. docs/decisions/0011-utility-scheduler.md says
+where utility stays below 1, back-off while speculation does not pay. docs/decisions/0002-utility-scheduler.md says
 where it differs and why. Pure: no clock, no engine; times come in, the engine's lookup list is what goes out.
 """
 
