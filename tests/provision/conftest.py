@@ -42,7 +42,13 @@ class Repositories:
         self.system = AptRepository(directory / "system", "Debian")
         self.system.add(*vendor.system(kernel))
         self.system.publish()
-        self.debian.add(*vendor.toolkit(vendor.TOOLKIT), *vendor.docker("28.5.2-1"), *vendor.exporter("4.5.0-1"))
+        self.docker = AptRepository(directory / "docker", "Docker")
+        self.docker.add(*vendor.docker("28.5.2-1"))
+        self.docker.publish()
+        self.toolkit = AptRepository(directory / "toolkit", vendor.ORIGIN)
+        self.toolkit.add(*vendor.toolkit(vendor.TOOLKIT))
+        self.toolkit.publish()
+        self.debian.add(*vendor.exporter("4.5.0-1"))
         self.debian.add(*vendor.proprietary_driver(vendor.FIRST, modules, kernel))
         vendor.publish_driver(self.debian, modules, kernel, "debian", (vendor.FIRST,))
         vendor.publish_driver(self.ubuntu, modules, kernel, "ubuntu", (vendor.FIRST, vendor.SECOND, vendor.NEXT_BRANCH))
@@ -62,7 +68,7 @@ class Repositories:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
-        for repository in (self.system, self.debian, self.ubuntu):
+        for repository in (self.system, self.debian, self.ubuntu, self.docker, self.toolkit):
             repository.close()
 
 
@@ -81,8 +87,7 @@ class Site:
 
     def inventory(self, **variables: Any) -> Path:
         """Write the inventory; variables go over those that name the test's repositories."""
-        key = self.repositories.debian.key
-        uri = self.repositories.uri("debian")
+        played = self.repositories
         known = {
             "ansible_host": "127.0.0.1",
             "ansible_port": self.node.port,
@@ -92,14 +97,14 @@ class Site:
             "ansible_python_interpreter": "/usr/bin/python3",
             "preflight_gpus_min": 8,
             "outrider_weights_gb": 1,
-            "nvidia_driver_repository_uri": uri,
-            "nvidia_driver_repository_key": str(key),
-            "container_runtime_docker_repository_uri": uri,
+            "nvidia_driver_repository_uri": played.uri("debian"),
+            "nvidia_driver_repository_key": str(played.debian.key),
+            "container_runtime_docker_repository_uri": played.uri("docker"),
             "container_runtime_docker_repository_suite": "/",
             "container_runtime_docker_repository_components": [],
-            "container_runtime_docker_repository_key": str(key),
-            "container_runtime_toolkit_repository_uri": uri,
-            "container_runtime_toolkit_repository_key": str(key),
+            "container_runtime_docker_repository_key": str(played.docker.key),
+            "container_runtime_toolkit_repository_uri": played.uri("toolkit"),
+            "container_runtime_toolkit_repository_key": str(played.toolkit.key),
             "nccl_tests_source": "package",
             "node_report_canary_image": "stand-in",
             "node_report_disk_read_bytes": 20_000_000,
