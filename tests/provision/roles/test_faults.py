@@ -52,15 +52,8 @@ def test_secure_boot_without_an_enrolled_key_stops(node: Node, variables: dict[s
 
 def test_a_reboot_for_the_same_reason_is_refused(node: Node, variables: dict[str, Any]) -> None:
     marker = {"boot_id": "an earlier boot", "reasons": ["packages ask for it: unnamed"]}
-<<<<<<< HEAD
-    node.run(
-        f"mkdir -p /var/lib/outrider && echo '{json.dumps(marker)}' >/var/lib/outrider/reboot.json "
-        "&& touch /run/reboot-required"
-    )
-=======
     node.run("mkdir -p /var/lib/outrider && touch /run/reboot-required")
     node.run(f"echo '{json.dumps(marker)}' >/var/lib/outrider/reboot.json")
->>>>>>> provision-cli
     seen = node.play("site.yml", {**variables, "outrider_gpu_node": False}, "--tags", "reboot")
     forbidden = node.play("site.yml", {**variables, "outrider_gpu_node": False, "host_tuning_reboot": False,
                                        "host_tuning_state_dir": "/var/lib/elsewhere"}, "--tags", "reboot")  # fmt: skip
