@@ -28,6 +28,7 @@ GPU = {
     "pcie_generation": 5,
     "pcie_width": 16,
 }
+_PATIENCE_S = 1500  # emulated, and the machine may be busy; alone it takes minutes
 _HOST_OF_NODE = "10.0.2.2"  # QEMU's user network: this machine's loopback, as the node sees it
 
 
@@ -41,7 +42,13 @@ class Repositories:
         self.system = AptRepository(directory / "system", "Debian")
         self.system.add(*vendor.system(kernel))
         self.system.publish()
-        self.debian.add(*vendor.toolkit(vendor.TOOLKIT), *vendor.docker("28.5.2-1"), *vendor.exporter("4.5.0-1"))
+        self.docker = AptRepository(directory / "docker", "Docker")
+        self.docker.add(*vendor.docker("28.5.2-1"))
+        self.docker.publish()
+        self.toolkit = AptRepository(directory / "toolkit", vendor.ORIGIN)
+        self.toolkit.add(*vendor.toolkit(vendor.TOOLKIT))
+        self.toolkit.publish()
+        self.debian.add(*vendor.exporter("4.5.0-1"))
         self.debian.add(*vendor.proprietary_driver(vendor.FIRST, modules, kernel))
         vendor.publish_driver(self.debian, modules, kernel, "debian", (vendor.FIRST,))
         vendor.publish_driver(self.ubuntu, modules, kernel, "ubuntu", (vendor.FIRST, vendor.SECOND, vendor.NEXT_BRANCH))
@@ -61,7 +68,7 @@ class Repositories:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
-        for repository in (self.system, self.debian, self.ubuntu):
+        for repository in (self.system, self.debian, self.ubuntu, self.docker, self.toolkit):
             repository.close()
 
 
@@ -80,8 +87,7 @@ class Site:
 
     def inventory(self, **variables: Any) -> Path:
         """Write the inventory; variables go over those that name the test's repositories."""
-        key = self.repositories.debian.key
-        uri = self.repositories.uri("debian")
+        played = self.repositories
         known = {
             "ansible_host": "127.0.0.1",
             "ansible_port": self.node.port,
@@ -91,14 +97,14 @@ class Site:
             "ansible_python_interpreter": "/usr/bin/python3",
             "preflight_gpus_min": 8,
             "outrider_weights_gb": 1,
-            "nvidia_driver_repository_uri": uri,
-            "nvidia_driver_repository_key": str(key),
-            "container_runtime_docker_repository_uri": uri,
+            "nvidia_driver_repository_uri": played.uri("debian"),
+            "nvidia_driver_repository_key": str(played.debian.key),
+            "container_runtime_docker_repository_uri": played.uri("docker"),
             "container_runtime_docker_repository_suite": "/",
             "container_runtime_docker_repository_components": [],
-            "container_runtime_docker_repository_key": str(key),
-            "container_runtime_toolkit_repository_uri": uri,
-            "container_runtime_toolkit_repository_key": str(key),
+            "container_runtime_docker_repository_key": str(played.docker.key),
+            "container_runtime_toolkit_repository_uri": played.uri("toolkit"),
+            "container_runtime_toolkit_repository_key": str(played.toolkit.key),
             "nccl_tests_source": "package",
             "node_report_canary_image": "stand-in",
             "node_report_disk_read_bytes": 20_000_000,
@@ -109,7 +115,8 @@ class Site:
         file.write_text(yaml.safe_dump({"ray_workers": {"hosts": {"node1": known | variables}}}))
         return file
 
-    def __call__(self, *words: str, **variables: Any) -> Outcome:
+    def begin(self, *words: str, **variables: Any) -> subprocess.Popen[str]:
+        """Start a run."""
         argv = [sys.executable, "-m", "outrider.cli", "provision", *words, "-i", str(self.inventory(**variables))]
         env = os.environ | {
             "OUTRIDER_RESULTS": str(self.directory / "results"),
@@ -117,26 +124,24 @@ class Site:
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=560, env=env)
-        return Outcome(done, max((self.directory / "results" / "provision").iterdir()))
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+    def end(self, process: subprocess.Popen[str], said: str = "") -> Outcome:
+        """Wait for a run; `said` is what was read of its output already."""
+        said += process.communicate(timeout=_PATIENCE_S)[0]
+        return Outcome(process.returncode, said, max((self.directory / "results" / "provision").iterdir()))
+
+    def __call__(self, *words: str, **variables: Any) -> Outcome:
+        return self.end(self.begin(*words, **variables))
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended."""
 
-    done: subprocess.CompletedProcess[str]
+    code: int
+    said: str
     directory: Path
-
-    @property
-    def code(self) -> int:
-        """Exit code of the command."""
-        return self.done.returncode
-
-    @property
-    def said(self) -> str:
-        """All that it printed."""
-        return self.done.stdout + self.done.stderr
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.provision.rig import vendor
 if TYPE_CHECKING:
     from tests.provision.conftest import Site
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(1800)]
 
 # One story in order: each test goes on with the node as the one before left it.
 
@@ -52,6 +52,24 @@ def test_a_held_lock_of_apt_is_named(site: Site) -> None:
         outcome = site("--tags", "driver", outrider_apt_lock_timeout_s=3)
     assert outcome.code == 1, outcome.said
     assert "another package manager holds apt's lock" in outcome.said
+
+
+def test_a_connection_that_is_lost_on_the_way_is_called_that(site: Site) -> None:
+    impatient = "-o ControlMaster=no -o ServerAliveInterval=2 -o ServerAliveCountMax=2 -o ConnectTimeout=3"
+    process = site.begin("--tags", "host", ansible_ssh_args=impatient, ansible_ssh_retries=0)
+    said = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        if "host_tuning" in line:
+            break
+    site.node.cut_network()
+    outcome = site.end(process, said)
+    site.node.mend_network()
+    assert outcome.code == 1, outcome.said
+    assert "node1 not reachable over SSH at 'host_tuning" in outcome.said
+    assert "lost after" in outcome.said
+    # What follows provisions the node that this one left half done.
 
 
 def test_a_bare_node_becomes_ready_with_one_reboot(site: Site) -> None:
