@@ -2,6 +2,8 @@
 # are copied here, so that no build needs a package index or a network; bases come from images.lock.
 # No `# syntax=` line and no BuildKit-only instruction: it builds with either builder, and pulls nothing but the base.
 # Nothing secret and no weights go in: keys are mounted as files, models as read-only directories.
+# Each RUN ends by giving what it wrote one time, and files are copied from a stage that did so: equal inputs, equal files
+# (docs/operating.md). /dev/shm/before marks where a RUN begins, in memory and so in no layer.
 
 ARG SERVE_BASE=vllm/vllm-openai:v0.33.0
 ARG PYTHON_BASE=python:3.11-slim-bookworm
@@ -15,12 +17,15 @@ RUN python3 -m venv /opt/engine \
  && /opt/engine/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps --no-compile \
       --find-links /wheels --require-hashes -r /locks/serve-cpu.lock -r /locks/torch-cpu-image.lock \
  && find /opt/engine -name '*.pyc' -delete \
- && /opt/engine/bin/python -m compileall -q -j 0 -x '/py31[2-9]_' --invalidation-mode unchecked-hash /opt/engine/lib
+ && /opt/engine/bin/python -m compileall -q -j 0 -x '/py31[2-9]_' --invalidation-mode unchecked-hash /opt/engine/lib \
+ && find /opt -newermt @1700000000 -exec touch --no-dereference --date=@1700000000 {} +
 COPY build/wheels/own /own
+COPY patches /opt/outrider/patches
 RUN /opt/engine/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps --no-compile \
       /own/outrider-*.whl \
  && /opt/engine/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/engine/lib/python3*/site-packages/outrider \
- && /opt/engine/bin/python -m pip uninstall -q -y pip
+ && /opt/engine/bin/python -m pip uninstall -q -y pip \
+ && find /opt -newermt @1700000000 -exec touch --no-dereference --date=@1700000000 {} +
 
 FROM ${PYTHON_BASE} AS load-venv
 COPY build/wheels/load /wheels
@@ -29,12 +34,14 @@ RUN python3 -m venv /opt/outrider \
  && /opt/outrider/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps --no-compile \
       --find-links /wheels --require-hashes -r /locks/load.lock \
  && find /opt/outrider -name '*.pyc' -delete \
- && /opt/outrider/bin/python -m compileall -q -j 0 -x '/py31[2-9]_' --invalidation-mode unchecked-hash /opt/outrider/lib
+ && /opt/outrider/bin/python -m compileall -q -j 0 -x '/py31[2-9]_' --invalidation-mode unchecked-hash /opt/outrider/lib \
+ && find /opt -newermt @1700000000 -exec touch --no-dereference --date=@1700000000 {} +
 COPY build/wheels/own /own
 RUN /opt/outrider/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps --no-compile \
       /own/outrider-*.whl \
  && /opt/outrider/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/outrider/lib/python3*/site-packages/outrider \
- && /opt/outrider/bin/python -m pip uninstall -q -y pip
+ && /opt/outrider/bin/python -m pip uninstall -q -y pip \
+ && find /opt -newermt @1700000000 -exec touch --no-dereference --date=@1700000000 {} +
 
 # ---- serve-cpu: the embedded engine
 FROM ${PYTHON_BASE} AS serve-cpu
@@ -46,17 +53,17 @@ ARG PATCHES=
 # hadolint ignore=DL3008
 RUN python3 -c "import ctypes; ctypes.CDLL('libnuma.so.1')" 2>/dev/null \
  || (apt-get update -qq && apt-get install -y -qq --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/*)
-COPY --from=engine-cpu /opt/engine /opt/engine
-COPY patches /opt/outrider/patches
+COPY --from=engine-cpu /opt /opt
 ENV PATH=/opt/engine/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/cache/outrider USER=outrider XDG_CACHE_HOME=/var/cache/outrider \
     VLLM_CACHE_ROOT=/var/cache/outrider/vllm HF_HOME=/var/cache/outrider/huggingface \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 # The cache directory takes any user, because the one who runs it may be another (compose: user).
-RUN python3 -P -m outrider.images.bake --patches /opt/outrider/patches --expect "${PATCHES}" \
+RUN touch /dev/shm/before && python3 -P -m outrider.images.bake --patches /opt/outrider/patches --expect "${PATCHES}" \
       --sbom /opt/outrider/sbom.json \
  && python3 -c "import torch, vllm._C" \
- && mkdir -p /var/cache/outrider && chmod 1777 /var/cache/outrider
+ && mkdir -p /var/cache/outrider && chmod 1777 /var/cache/outrider \
+ && find / -xdev -newer /dev/shm/before -exec touch --no-dereference --date=@1700000000 {} +
 USER 10001:10001
 EXPOSE 8000
 ENTRYPOINT ["python3", "-P", "-m", "outrider.runtime.entrypoint"]
@@ -71,11 +78,12 @@ LABEL org.opencontainers.image.title="outrider serve-cpu" \
 # ---- load: users and exporter, no engine and no torch
 FROM ${PYTHON_BASE} AS load
 ARG GIT_SHA=unknown
-COPY --from=load-venv /opt/outrider /opt/outrider
+COPY --from=load-venv /opt /opt
 ENV PATH=/opt/outrider/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/cache/outrider USER=outrider PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN /opt/outrider/bin/python -P -m outrider.images.bake --sbom /opt/outrider/sbom.json \
- && mkdir -p /var/cache/outrider/results && chmod 1777 /var/cache/outrider /var/cache/outrider/results
+RUN touch /dev/shm/before && /opt/outrider/bin/python -P -m outrider.images.bake --sbom /opt/outrider/sbom.json \
+ && mkdir -p /var/cache/outrider/results && chmod 1777 /var/cache/outrider /var/cache/outrider/results \
+ && find / -xdev -newer /dev/shm/before -exec touch --no-dereference --date=@1700000000 {} +
 WORKDIR /var/cache/outrider
 USER 10001:10001
 ENTRYPOINT ["/opt/outrider/bin/python", "-P", "-m", "outrider.cli"]
@@ -84,13 +92,19 @@ LABEL org.opencontainers.image.title="outrider load" \
       org.opencontainers.image.revision="${GIT_SHA}"
 
 # ---- serve: the pinned CUDA image, with the patch ledger applied
+FROM ${SERVE_BASE} AS serve-files
+# hadolint ignore=DL3002
+USER 0:0
+COPY build/wheels/serve build/wheels/own /stage/opt/outrider/wheels/
+COPY requirements/serve.lock /stage/opt/outrider/serve.lock
+COPY patches /stage/opt/outrider/patches
+RUN find /stage -exec touch --no-dereference --date=@1700000000 {} +
+
 FROM ${SERVE_BASE} AS serve
 ARG GIT_SHA=unknown
 ARG ENGINE=vllm
 ARG PATCHES=
-COPY build/wheels/serve build/wheels/own /opt/outrider/wheels/
-COPY requirements/serve.lock /opt/outrider/serve.lock
-COPY patches /opt/outrider/patches
+COPY --from=serve-files /stage /
 ENV HOME=/var/cache/outrider USER=outrider XDG_CACHE_HOME=/var/cache/outrider \
     VLLM_CACHE_ROOT=/var/cache/outrider/vllm HF_HOME=/var/cache/outrider/huggingface \
     TRITON_CACHE_DIR=/var/cache/outrider/triton TORCHINDUCTOR_CACHE_DIR=/var/cache/outrider/inductor \
@@ -98,13 +112,15 @@ ENV HOME=/var/cache/outrider USER=outrider XDG_CACHE_HOME=/var/cache/outrider \
 # hadolint ignore=DL3002
 USER 0:0
 # The base's interpreter is the distribution's own, marked as externally managed; this image is its only user.
-RUN python3 -m pip install -q --disable-pip-version-check --no-cache-dir --root-user-action ignore --break-system-packages \
-      --no-index --no-deps --find-links /opt/outrider/wheels --require-hashes -r /opt/outrider/serve.lock \
+RUN touch /dev/shm/before \
  && python3 -m pip install -q --disable-pip-version-check --no-cache-dir --root-user-action ignore --break-system-packages \
-      --no-index --no-deps /opt/outrider/wheels/outrider-*.whl \
+      --no-index --no-deps --no-compile --find-links /opt/outrider/wheels --require-hashes -r /opt/outrider/serve.lock \
+ && python3 -m pip install -q --disable-pip-version-check --no-cache-dir --root-user-action ignore --break-system-packages \
+      --no-index --no-deps --no-compile /opt/outrider/wheels/outrider-*.whl \
  && python3 -P -m outrider.images.bake --patches /opt/outrider/patches --expect "${PATCHES}" \
       --sbom /opt/outrider/sbom.json \
- && mkdir -p /var/cache/outrider && chmod 1777 /var/cache/outrider
+ && mkdir -p /var/cache/outrider && chmod 1777 /var/cache/outrider \
+ && find / -xdev -newer /dev/shm/before -exec touch --no-dereference --date=@1700000000 {} +
 USER 10001:10001
 EXPOSE 8000
 ENTRYPOINT ["python3", "-P", "-m", "outrider.runtime.entrypoint"]
@@ -117,14 +133,20 @@ LABEL org.opencontainers.image.title="outrider serve" \
       dev.outrider.patches="${PATCHES}"
 
 # ---- train: the same engine for hidden states, and a training interpreter beside it that shares the base's torch
-FROM serve AS train
+FROM serve AS train-venv
+# hadolint ignore=DL3002
 USER 0:0
-COPY build/wheels/train /opt/outrider/train-wheels
-COPY requirements/train.lock /opt/outrider/train.lock
-RUN python3 -m venv --system-site-packages /opt/train \
- && /opt/train/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps \
-      --find-links /opt/outrider/train-wheels --require-hashes -r /opt/outrider/train.lock \
- && rm -rf /opt/outrider/train-wheels
+COPY build/wheels/train /wheels
+COPY requirements/train.lock /locks/
+RUN python3 -m venv --without-pip --system-site-packages /opt/train \
+ && python3 -m pip --python /opt/train/bin/python install -q --disable-pip-version-check --no-cache-dir --no-index --no-deps \
+      --no-compile --find-links /wheels --require-hashes -r /locks/train.lock \
+ && /opt/train/bin/python -P -m outrider.images.bake --sbom /stage/opt/outrider/train-sbom.json \
+ && mv /opt/train /stage/opt/train \
+ && find /stage -exec touch --no-dereference --date=@1700000000 {} +
+
+FROM serve AS train
+COPY --from=train-venv /stage /
 ENV OUTRIDER_TRAIN_PYTHON=/opt/train/bin/python
 USER 10001:10001
 LABEL org.opencontainers.image.title="outrider train"

@@ -10,7 +10,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
-.PHONY: image image-cpu lock-images provision node-report
+.PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -42,6 +42,15 @@ stop: env ## Stop every engine that was started on RUNTIME
 
 status: env ## Show the engines that were started on RUNTIME
 	@$(OUTRIDER) status --runtime $(RUNTIME)
+
+dashboards: env ## Start Prometheus, Grafana, Alertmanager and exporters (Docker); STACK= whose cells are shown
+	@$(OUTRIDER) observe up $(STACK)
+
+dashboards-down: env ## Stop them; what was recorded is kept
+	@$(OUTRIDER) observe down
+
+watch: env ## Show in this terminal whether speculation pays now
+	@$(OUTRIDER) watch
 
 image: env ## Build the CUDA image (vLLM with the patch ledger applied); BASE= names another base
 	@$(OUTRIDER) image build serve $(if $(BASE),--base $(BASE))

@@ -7,6 +7,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from outrider.model_store import prepare
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     """Take Ctrl-C back where a background shell has it ignored: children that tests interrupt would ignore it too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes says something about the machine, not about the code.
+    hypothesis.settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +62,28 @@ def own_dirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OUTRIDER_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("OUTRIDER_STATE", str(tmp_path / "state"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> str:
+    return _program("prometheus", package="prometheus")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    return _program("promtool", package="prometheus")
+
+
+@pytest.fixture(scope="session")
+def alertmanager_program() -> str:
+    return _program("prometheus-alertmanager", "alertmanager", package="prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def amtool() -> str:
+    return _program("amtool", package="prometheus-alertmanager")
+
+
+@pytest.fixture(scope="session")
+def node_exporter_program() -> str:
+    return _program("prometheus-node-exporter", "node_exporter", package="prometheus-node-exporter")

@@ -2,9 +2,9 @@
 
     python benchmarks/adaptive/replay.py STACK CELLS [--share 0.4] [--json PATH]
 
-A decision is on or off at each place. `same` counts places where both agree; `same beyond 3 %` leaves out places whose
-measured speedup is within 3 % of parity, where repeats of one cell disagree as well; `regret` is throughput lost
-against the better side of every place, by the full grid and by the part.
+A place is measured with plain decoding and one speculative variant, once. A decision is on or off at each place.
+`same` counts places where both agree; `same beyond 3 %` leaves out places whose measured speedup is within 3 % of
+parity, where repeats of one cell disagree as well; `regret` is throughput lost against the better side of every place.
 """
 
 from __future__ import annotations
@@ -18,69 +18,61 @@ from typing import Any
 
 import numpy as np
 
-from outrider.campaign.adaptive import Place, next_places
-from outrider.decide.doubts import doubts
+from outrider.decide.belief import Belief, Seen
+from outrider.decide.information import Action, best_actions
 from outrider.predict.observations import Observation, read_observations
-from outrider.predict.session import Session, open_session
-from outrider.predict.surface import Wanted, predict
+from outrider.predict.session import open_session
+from outrider.predict.surface import Wanted
 from outrider.predict.validate import Pair, pairs_of
 from outrider.stack import Stack, find_stack
-
-_DRAWS = 16
 
 
 def replay(stack: Stack, cells: list[Observation], share: float, *, random_order: int | None = None) -> dict[str, Any]:
     """Measure by choice (or in a random order, for comparison) and decide everywhere."""
-    pairs = {pair.speculative.place: pair for pair in pairs_of(cells)}
-    grid = [Place(key, _axes(pair)) for key, pair in pairs.items()]
-    budget = math.floor(share * len(grid))
-    measured: list[Any] = []
+    pairs = [*{pair.speculative.place: pair for pair in pairs_of(cells)}.values()]
     session = open_session(stack, draws=0)
-    while True:
-        wanted = {key: [_wanted(pair)] for key, pair in pairs.items() if key not in measured}
-        if random_order is None:
-            chosen = next_places(grid, measured, doubts(session, wanted) if measured else {}, budget=budget)
-        else:
-            chosen = _shuffled(list(pairs), random_order)[:budget] if not measured else []
-        if not chosen:
-            break
-        measured += chosen
-        known = [cell for key in measured for cell in (pairs[key].plain, pairs[key].speculative)]
-        session = open_session(stack, known, draws=_DRAWS)
-    return _scored(session, pairs, measured)
+    sites = [_site(cell) for pair in pairs for cell in (pair.plain, pair.speculative)]
+    prior = Belief.prior(session.fit.machine, sites, session.draft_bytes, session.acceptance)
+    budget = math.floor(share * len(pairs))
+    belief, measured = prior, [*_shuffled(len(pairs), random_order)][:budget]
+    while random_order is None and len(measured) < budget:
+        rest: dict[int, Action] = {i: ((2 * i, i), (2 * i + 1, i)) for i in range(len(pairs)) if i not in measured}
+        chosen = best_actions(belief, [*rest.values()], most_cells=2, least=0.0)
+        measured += [int(str(action[0][1])) for action in chosen]
+        belief = prior.given(_seen(pairs, measured))
+    return _scored(prior.given(_seen(pairs, measured)), pairs, measured)
 
 
-def _scored(session: Session, pairs: dict[Any, Pair], measured: list[Any]) -> dict[str, Any]:
-    rest = [key for key in pairs if key not in measured]
-    predicted = predict(session.fit, [_wanted(pairs[k]) for k in rest], session.draft_bytes)
-    gains = {k: pairs[k].speedup for k in measured}
-    gains |= {k: p.speedup.mid for k, p in zip(rest, predicted, strict=True) if p.speedup}
-    truth = {k: pair.speedup for k, pair in pairs.items()}
-    same = {k: (gains[k] > 1) == (truth[k] > 1) for k in pairs}
-    beyond = [k for k in pairs if abs(truth[k] - 1) > 0.03]
-    lost = [1 - (truth[k] if gains[k] > 1 else 1) / max(truth[k], 1) for k in pairs]
+def _seen(pairs: list[Pair], measured: list[int]) -> list[Seen]:
+    return [
+        Seen(2 * i + own, i, 1 / cell.rate, cell.tokens_per_step if cell.k else None)
+        for i in measured
+        for own, cell in enumerate((pairs[i].plain, pairs[i].speculative))
+    ]
+
+
+def _scored(belief: Belief, pairs: list[Pair], measured: list[int]) -> dict[str, Any]:
+    places = range(len(pairs))
+    means, _ = belief.gains([2 * i for i in places], [2 * i + 1 for i in places])
+    truth = np.array([pair.speedup for pair in pairs])
+    gains = np.where([i in measured for i in places], truth, np.exp(means))
+    same = (gains > 1) == (truth > 1)
     return {
         "places": len(pairs),
         "measured": len(measured),
         "share": len(measured) / len(pairs),
-        "same": sum(same.values()) / len(pairs),
-        "same_beyond_3pct": sum(same[k] for k in beyond) / len(beyond),
-        "regret": sum(lost) / len(lost),
+        "same": float(same.mean()),
+        "same_beyond_3pct": float(same[np.abs(truth - 1) > 0.03].mean()),
+        "regret": float(np.mean(1 - np.where(gains > 1, truth, 1) / np.maximum(truth, 1))),
     }
 
 
-def _axes(pair: Pair) -> tuple[float, ...]:
-    cell = pair.speculative
-    return math.log2(cell.batch), math.log2(cell.context + 2048), 2 * math.log2(cell.context_ranks)
-
-
-def _wanted(pair: Pair) -> Wanted:
-    cell = pair.speculative
+def _site(cell: Observation) -> Wanted:
     return Wanted(cell.variant, cell.k, cell.batch, cell.context, cell.context_ranks, cell.workload)
 
 
-def _shuffled(keys: list[Any], seed: int) -> list[Any]:
-    return [keys[i] for i in np.random.default_rng(seed).permutation(len(keys))]
+def _shuffled(count: int, seed: int | None) -> list[int]:
+    return [] if seed is None else np.random.default_rng(seed).permutation(count).tolist()
 
 
 def main() -> None:
@@ -93,7 +85,7 @@ def main() -> None:
     given = parser.parse_args()
     stack = find_stack(given.stack)
     cells = read_observations(given.cells, stack)
-    result = {"adaptive": replay(stack, cells, given.share)}
+    result = {f"adaptive, {share:.0%}": replay(stack, cells, share) for share in (0.25, 0.33, given.share)}
     runs = [replay(stack, cells, given.share, random_order=seed) for seed in range(5)]
     result["random, mean of 5"] = {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}
     for name, row in result.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,22 +18,26 @@ from outrider.bundle.commands import bundle_command
 from outrider.campaign.commands import campaign_command, report_command
 from outrider.campaign.parity_command import parity_command
 from outrider.decide.commands import decide_command
-from outrider.engine import adapter
+from outrider.decide.probe_command import probe_command
+from outrider.engine import adapter_of
 from outrider.errors import OutriderError, StackError
 from outrider.images.commands import image_build, image_lock
 from outrider.load.commands import load_command, verify_client_command
-from outrider.model_store import prepare
+from outrider.model_store import cache_root, prepare
 from outrider.model_store.locate import expected
+from outrider.observe.commands import observe_down, observe_export, observe_render, observe_up
+from outrider.observe.watch import watch_command
 from outrider.patches.commands import patches_apply, patches_check
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
-from outrider.profile.commands import profile_command
+from outrider.profile.commands import profile_capture, profile_read
 from outrider.provision.commands import provision_command
 from outrider.runtime.commands import logs_command, serve_command, status_command, stop_command
 from outrider.runtime.render_compose import compose_text
 from outrider.runtime.render_systemd import UnitOptions, unit_text
 from outrider.stack.loader import find_stack, list_stacks, load_stack
+from outrider.state import full_disk
 from outrider.train.commands import train_plan, train_run
 from outrider.tune.commands import tune_command
 
@@ -109,7 +114,7 @@ def render(
         typer.echo(compose_text(chosen, variants, __version__), nl=False)
         return
     located = expected(chosen, variant)
-    launch = adapter(chosen.engine.name).launch(
+    launch = adapter_of(chosen, variant).launch(
         chosen,
         variant,
         host="127.0.0.1",
@@ -168,7 +173,7 @@ app.command("campaign")(campaign_command)
 app.command("report")(report_command)
 app.command("parity")(parity_command)
 app.command("decide")(decide_command)
-app.command("profile")(profile_command)
+app.command("probe")(probe_command)
 app.command("shape")(shape_command)
 app.command("tune")(tune_command)
 
@@ -181,6 +186,20 @@ _predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured
 _predict.command("run")(predict_run)
 _predict.command("validate")(predict_validate)
 app.add_typer(_predict, name="predict")
+
+_profile = typer.Typer(no_args_is_help=True, help="Say where the time of a decode step goes.")
+_profile.command("capture")(profile_capture)
+_profile.command("read")(profile_read)
+app.add_typer(_profile, name="profile")
+
+app.command("watch")(watch_command)
+
+_observe = typer.Typer(no_args_is_help=True, help="Prometheus, Grafana and what they are told.")
+_observe.command("up")(observe_up)
+_observe.command("down")(observe_down)
+_observe.command("export")(observe_export)
+_observe.command("render")(observe_render)
+app.add_typer(_observe, name="observe")
 
 _image = typer.Typer(no_args_is_help=True, help="Container images: build them, pin what they are built on.")
 _image.command("build")(image_build)
@@ -198,12 +217,20 @@ def main() -> None:
     try:
         app()
     except OutriderError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _fail(error)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        _fail(full_disk(error, [cache_root()]))
     except SystemExit as exit_:
         if exit_.code == _INTERRUPTED:
             typer.echo("interrupted: nothing is left running, finished work is kept", err=True)
         raise
+
+
+def _fail(error: OutriderError) -> NoReturn:
+    Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+    sys.exit(1)
 
 
 def _escaped(text: str) -> str:

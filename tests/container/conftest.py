@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import pytest
 
 from outrider import __version__
 from outrider.errors import OutriderError
+from outrider.runtime import ports
 from outrider.runtime.docker_engine import DockerEngine, find_compose
 
 if TYPE_CHECKING:
@@ -69,6 +72,16 @@ class Cli:
             env=self.env | changes,
         )
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start it and let it run."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "outrider.cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+
 
 @pytest.fixture(scope="module")
 def outrider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
@@ -78,3 +91,34 @@ def outrider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     cli = Cli(os.environ | {"OUTRIDER_STATE": str(state), "COLUMNS": "200", "NO_COLOR": "1"})
     yield cli
     cli("stop", "--runtime", "compose")
+
+
+REGISTRY = """\
+version: 0.1
+log: {{level: info}}
+storage: {{filesystem: {{rootdirectory: {directory}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image registry of Debian's package on loopback, which Docker engines speak to without TLS; its address."""
+    program = shutil.which("docker-registry")
+    assert program is not None, "apt-get install docker-registry"
+    directory, port = tmp_path_factory.mktemp("registry"), ports.free_port(8500)
+    (directory / "config.yml").write_text(REGISTRY.format(directory=directory / "data", port=port))
+    process = subprocess.Popen(
+        [program, "serve", str(directory / "config.yml")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert any("listening on" in line for line in process.stdout), "it ended"
+    drain = threading.Thread(target=process.stdout.read)  # it logs each request
+    drain.start()
+    yield f"127.0.0.1:{port}"
+    process.terminate()
+    process.wait(10)
+    drain.join(10)

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import psutil
 import pytest
 from tests.container.conftest import ROOT, Cli, docker
 
 from outrider.engine import adapter
 from outrider.model_store.locate import cache_root
-from outrider.runtime import ports
+from outrider.runtime import ports, process_group
 from outrider.runtime.docker_engine import DockerEngine, find_compose
 from outrider.runtime.render_compose import NAME_LABEL
 
@@ -124,15 +124,29 @@ def test_serving_takes_the_place_of_the_running_variant_after_its_canaries(
     assert f"stop {STACK}/eagle3, start {STACK}/baseline again" in dry.stdout
     assert container(docker_engine, "baseline")["State"]["Status"] == "running"
 
-    done = outrider("serve", STACK, "eagle3", "--runtime", "compose", "--api-key-file", str(key_file))
-    assert done.returncode == 0, done.stdout + done.stderr
-    steps = [line for line in done.stdout.splitlines() if " s  " in line]
+    switching = outrider.begin("serve", STACK, "eagle3", "--runtime", "compose", "--api-key-file", str(key_file))
+    assert switching.stdout is not None
+    lines: list[str] = []
+    second = None
+    for line in switching.stdout:
+        lines.append(line)
+        if f"starting {STACK}/eagle3" in line:
+            second = outrider("serve", STACK, "ngram", "--runtime", "compose", "--port", str(port))
+            assert switching.poll() is None, "the first switch had ended before the second was tried"
+    _, complaints = switching.communicate(timeout=60)
+    said = "".join(lines)
+    assert switching.returncode == 0, said + complaints
+    assert second is not None, said
+    assert second.returncode == 1
+    assert f"locked by pid {switching.pid}" in " ".join(second.stderr.split())
+    steps = [line for line in said.splitlines() if " s  " in line]
+    steps = [line for line in said.splitlines() if " s  " in line]
     assert [w for w in ("question", "json", "acceptance") if any(f"canary {w}: ok" in s for s in steps)] == [
         "question",
         "json",
         "acceptance",
     ]
-    assert f"answers at http://127.0.0.1:{port}/v1" in done.stdout
+    assert f"answers at http://127.0.0.1:{port}/v1" in said
     assert container(docker_engine, "baseline")["State"]["Status"] == "exited"
     assert chat(port, key=None).status_code == 401
     assert chat(port).status_code == 200
@@ -162,7 +176,7 @@ def test_a_failed_canary_brings_back_what_served_before(
     assert [line for line in status.splitlines() if "eagle3" in line and "ready" in line]
 
 
-def test_an_engine_killed_under_load_comes_back_and_clients_get_a_clean_error(
+def test_an_api_server_killed_under_load_leaves_no_worker_and_comes_back_and_clients_get_a_clean_error(
     outrider: Cli, port: int, docker_engine: DockerEngine
 ) -> None:
     facts = container(docker_engine, "eagle3")
@@ -184,11 +198,17 @@ def test_an_engine_killed_under_load_comes_back_and_clients_get_a_clean_error(
     client = threading.Thread(target=ask)
     client.start()
     assert streaming.wait(60)
+    first = psutil.Process(facts["State"]["Pid"])  # a small init, whose child the server is
+    (server,) = [process for process in first.children() if "api_server" in " ".join(process.cmdline())]
+    rows = [process_group.look_up(process.pid) for process in server.children(recursive=True)]
+    workers = [row.ref for row in rows if row is not None]
+    assert len(workers) >= 2, "the core and a worker"
     events = docker_events(facts["Id"])
-    os.kill(facts["State"]["Pid"], signal.SIGKILL)
+    os.kill(server.pid, signal.SIGKILL)
     client.join(30)
     assert outcome in (["RemoteProtocolError"], ["ReadError"])
     events.wait_for("start")
+    assert not [ref for ref in workers if process_group.lives(ref)], "workers of the run before hold its memory"
     events.wait_for("health_status: healthy")
     assert chat(port).status_code == 200
     assert container(docker_engine, "eagle3")["RestartCount"] == 1
@@ -198,7 +218,15 @@ class Events:
     """Docker's events of one container, from now on."""
 
     def __init__(self, identity: str) -> None:
-        words = ("events", "--filter", f"container={identity}", "--format", "{{.Status}}")
+        words = (
+            "events",
+            "--since",
+            str(int(time.time())),
+            "--filter",
+            f"container={identity}",
+            "--format",
+            "{{.Status}}",
+        )
         self._process = subprocess.Popen(["docker", *words], stdout=subprocess.PIPE, text=True)
         self._seen: list[str] = []
         self._news = threading.Condition()
@@ -251,37 +279,3 @@ def test_stopping_leaves_the_port_free_and_the_log_readable(
         or outrider("logs", STACK, "eagle3", "--runtime", "compose").stdout
     )
     assert outrider("stop", STACK, "--runtime", "compose").stdout.strip() == "nothing to stop"
-
-
-def test_faults_are_named_before_anything_is_started(
-    outrider: Cli, port: int, key_file: Path, tmp_path: Path, docker_engine: DockerEngine
-) -> None:
-    serve = ("serve", STACK, "baseline", "--runtime", "compose", "--port", str(port))
-    nobody = outrider(*serve, DOCKER_HOST=f"unix://{tmp_path}/none.sock")
-    assert (nobody.returncode, "no Docker engine answers" in nobody.stderr) == (1, True), nobody.stderr
-    no_image = outrider(*serve, "--image", "outrider/none:1")
-    assert (no_image.returncode, "image outrider/none:1 is not here" in no_image.stderr) == (1, True)
-    with socket.create_server(("127.0.0.1", port)):
-        taken = outrider(*serve)
-    assert (taken.returncode, f"port {port} on 127.0.0.1 is taken" in taken.stderr) == (1, True)
-    open_key = tmp_path / "open"
-    open_key.write_text("k")
-    open_key.chmod(0o644)
-    world = outrider(*serve, "--api-key-file", str(open_key))
-    assert (world.returncode, "every user of this machine can read" in world.stderr) == (1, True)
-    wide = outrider(*serve, "--listen", "0.0.0.0")
-    assert (wide.returncode, "without an API key" in wide.stderr) == (1, True)
-    assert not [f for f in docker_engine.containers(NAME_LABEL) if f["State"]["Status"] == "running"]
-
-
-def test_an_engine_that_refuses_its_start_is_explained_and_not_restarted_for_ever(
-    outrider: Cli, port: int, tmp_path: Path, docker_engine: DockerEngine
-) -> None:
-    text = (ROOT / "stacks" / "smollm2-cpu.yaml").read_text().replace("enforce-eager: true", "no-such-flag: true")
-    (tmp_path / "smollm2-cpu.yaml").write_text(text)
-    words = ("--runtime", "compose", "--port", str(port))
-    done = outrider("serve", str(tmp_path / "smollm2-cpu.yaml"), "baseline", *words)
-    assert done.returncode == 1
-    assert "does not know the argument --no-such-flag" in done.stderr, done.stdout + done.stderr
-    assert "nothing is left running" in done.stderr
-    assert container(docker_engine, "baseline")["State"]["Status"] == "exited"

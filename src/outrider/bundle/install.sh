@@ -33,7 +33,7 @@ fi
 
 if [ -e wheels.tar.000 ]; then
   python=$(sed -n 's/^ *"python": "\(.*\)",*$/\1/p' bundle.json)
-  command -v "python$python" >/dev/null || fail "there is no python$python" "install it, or bundle again with --python"
+  command -v "python$python" >/dev/null || fail "there is no python$python" "install that version"
   echo "making $prefix/venv with python$python"
   "python$python" -m venv "$prefix/venv"
   for lock in "$prefix"/wheels/locks/*.lock; do
@@ -44,5 +44,6 @@ if [ -e wheels.tar.000 ]; then
     "$prefix"/wheels/outrider-*.whl
   "$prefix/venv/bin/outrider" --version >/dev/null || fail "outrider does not start" "read its words above"
   echo "installed; serve with:"
-  echo "  OUTRIDER_CACHE=$prefix OUTRIDER_MODELS=$prefix/models $prefix/venv/bin/outrider serve $prefix/stacks/$stack.yaml baseline"
+  echo "  OUTRIDER_CACHE=$prefix OUTRIDER_MODELS=$prefix/models OUTRIDER_PROJECT=$prefix \\"
+  echo "    $prefix/venv/bin/outrider serve $prefix/stacks/$stack.yaml baseline"
 fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def make_bundle(
     """Make a bundle in an empty directory; gives what `bundle.json` says.
 
     Raises:
-        BundleError: the directory is not empty, weights are not here, or an image is not.
+        BundleError: the directory is not empty or has no room, weights are not here, or an image is not.
         ImageError: wheels cannot be had.
     """
     if out.exists() and any(out.iterdir()):
@@ -55,6 +56,21 @@ def make_bundle(
     out.mkdir(parents=True, exist_ok=True)
     plan = contents(stack, order.form, order.version)
     _require_models(plan, order.models)
+    try:
+        return _fill(stack, order, root, out, plan, on_step)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        raise BundleError(
+            f"{out} has no room for the bundle",
+            evidence=f"{sum(path.stat().st_size for path in out.iterdir()) / 1e9:.2f} GB were written to it",
+            next_step="remove what lies there, and name a directory on a larger disk",
+        ) from error
+
+
+def _fill(
+    stack: Stack, order: Order, root: Path, out: Path, plan: Contents, on_step: Callable[[str], None]
+) -> dict[str, object]:
     on_step("project files")
     _write_project(stack, order, root, out, plan)
     if order.models is Models.FILES:

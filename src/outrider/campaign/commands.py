@@ -13,6 +13,7 @@ import typer
 import yaml
 from rich.console import Console
 
+from outrider.campaign.compare import ratio_of
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
@@ -20,15 +21,16 @@ from outrider.campaign.step_cost import step_cost_stack
 from outrider.campaign.store import RunStore
 from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
 from outrider.decide import choose
-from outrider.decide.adaptive import chooser
+from outrider.decide.adaptive import AdaptiveCampaign, Verdict, read_verdicts, verdicts_json
+from outrider.decide.probe import judge_probe
 from outrider.errors import CampaignError, OutriderError
 from outrider.predict.observations import read_observations
-from outrider.report import write_report
+from outrider.report import Judged, write_report
 from outrider.report.outlook import Outlook, outlook_of
-from outrider.runtime.local import LocalRuntime
+from outrider.runtime.choice import Kind, runtime_for
 from outrider.runtime.signals import unwinding_on_signals
 from outrider.stack import Stack, find_stack
-from outrider.state import results_dir, state_dir
+from outrider.state import results_dir
 
 if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
@@ -64,6 +66,9 @@ def campaign_command(
     precision: Annotated[
         float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Export the client's figures to Prometheus while a cell is measured.")
+    ] = False,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the cells in order and start nothing.")] = False,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="Write the cells as JSON; - is standard output.")
@@ -93,11 +98,22 @@ def campaign_command(
         (store.directory / f"{chosen.name}.yaml").write_text(kept, encoding="utf-8")
     console.print(f"run [bold]{store.directory.name}[/], stack {chosen.name}: {chosen.title}")
     with unwinding_on_signals(), CampaignView(console) as view:
-        picked = chooser(chosen, plan, share=share) if adaptive else None
-        outcome = run_campaign(chosen, plan, store, LocalRuntime(state_dir()), view, chooser=picked)
+        picked = AdaptiveCampaign(chosen, plan, share=share) if adaptive else None
+        outcome = run_campaign(
+            chosen,
+            plan,
+            store,
+            runtime_for(Kind.LOCAL, chosen),
+            view,
+            chooser=picked.choose if picked else None,
+            live=live,
+        )
     if outcome.skipped:
         console.print(f"{outcome.skipped} repeats were not needed: their places are known to {precision:.1%}")
-    raise typer.Exit(_conclude(chosen, store, console, json_to))
+    if picked:
+        text = json.dumps(verdicts_json(picked.verdicts(store.cells())), indent=2)
+        (store.directory / "adaptive.json").write_text(text + "\n", encoding="utf-8")
+    raise typer.Exit(conclude(chosen, store, console, json_to))
 
 
 def report_command(
@@ -120,10 +136,10 @@ def report_command(
             evidence=f"measured with {plan.stack_digest}, {chosen.name} is {chosen.digest()} now",
             next_step="check out the stack as it was measured, or measure anew",
         )
-    raise typer.Exit(_conclude(chosen, store, Console(stderr=json_to == "-", highlight=False), json_to))
+    raise typer.Exit(conclude(chosen, store, Console(stderr=json_to == "-", highlight=False), json_to))
 
 
-def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | None) -> int:
+def conclude(stack: Stack, store: RunStore, console: Console, json_to: str | None) -> int:
     """Table, choices, report.html; the exit code: 1 if cells failed, 3 if some are in doubt, else 0."""
     cells = store.cells()
     points = store.points()
@@ -132,11 +148,14 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     console.print(choices_text(choose(points)), soft_wrap=True)
     if doubts := findings_text(points):
         console.print(doubts, soft_wrap=True)
+    expected = read_verdicts(store.directory / "adaptive.json")
+    _show_expected(expected, cells, console)
+    requests = store.requests()
+    probes = judge_probe(stack, points, lambda a, b: ratio_of(requests, a, b), store.directory.name)
     moved = drift_of(cells)
     shaky = moved is not None and unsteady(moved)
     if moved:
         console.print(f"[{'yellow' if shaky else 'dim'}]{moved.summary}[/]")
-    outlook, no_outlook = _outlook(stack, store, points)
     page = write_report(
         store.directory / "report.html",
         stack=stack,
@@ -144,8 +163,8 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
         points=points,
         drift=moved,
         unsteady=shaky,
-        outlook=outlook,
-        no_outlook=no_outlook,
+        outlook=_outlook(stack, store, points),
+        judged=Judged(tuple(probes), tuple(expected)),
     )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:
@@ -156,13 +175,23 @@ def _conclude(stack: Stack, store: RunStore, console: Console, json_to: str | No
     return 1 if failed else 3 if _in_doubt(points) or shaky else 0
 
 
-def _outlook(stack: Stack, store: RunStore, points: list[Point]) -> tuple[Outlook | None, str]:
+def _show_expected(expected: list[Verdict], cells: list[Cell], console: Console) -> None:
+    if expected:
+        console.print(
+            f"\nExpected of the whole grid, from {len(cells)} of its cells, each weighed against all others",
+            soft_wrap=True,
+        )
+    for verdict in expected:
+        console.print(f"  {verdict.told}", soft_wrap=True)
+
+
+def _outlook(stack: Stack, store: RunStore, points: list[Point]) -> Outlook | str:
     """Decision surface and predictions, or why there are none: a report without them is still a report."""
     paired = {(p.workload, p.variant, p.concurrency): p.speedup for p in points if p.speedup and p.usable}
     try:
-        return outlook_of(stack, read_observations(store.cells_file, stack), paired), ""
+        return outlook_of(stack, read_observations(store.cells_file, stack), paired)
     except OutriderError as error:
-        return None, str(error)
+        return str(error)
 
 
 def drift_of(cells: list[Cell]) -> DriftReport | None:

@@ -86,6 +86,21 @@ def compare(cells: Sequence[Cell], requests: pl.DataFrame) -> list[Point]:
     return [_point(key, groups[key], rows) for key in ordered]
 
 
+def ratio_of(requests: pl.DataFrame, base: Point, other: Point) -> Interval | None:
+    """Speed of one point over another's on the prompts that both answered in the same repeats; None without two.
+
+    Args:
+        requests: rows as `RunStore.requests` gives them.
+        base: what is compared with.
+        other: of the same workload and concurrency.
+    """
+    here = _usable_rows(requests).filter(
+        (pl.col("workload") == base.workload) & (pl.col("concurrency") == base.concurrency)
+    )
+    one, two = (_by_prompt(here.filter(pl.col("variant") == p.variant)) for p in (base, other))
+    return paired_speedup(one, two) if len(one.keys() & two.keys()) > 1 else None
+
+
 def _usable_rows(requests: pl.DataFrame) -> pl.DataFrame:
     ended_well = pl.col("outcome").is_in([outcome.value for outcome in Outcome if outcome.ok])
     return requests.filter((pl.col("phase") == "measured") & ended_well & pl.col("tpot_s").is_not_null())

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from outrider.engine import Launch, StartupFacts, adapter
+from outrider.engine import Launch, StartupFacts, adapter_of
 from outrider.errors import EngineError, OutriderError
 from outrider.model_store import locate
 from outrider.runtime.ports import free_port
@@ -140,7 +140,7 @@ class Engines:
 
     def _start(self, variant: str) -> Served:
         located = locate(self._stack, variant)
-        engine = adapter(self._stack.engine.name)
+        engine = adapter_of(self._stack, variant)
         launch = engine.launch(
             self._stack,
             variant,

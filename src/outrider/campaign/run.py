@@ -14,7 +14,7 @@ from outrider.campaign.cell import MEASURED, Cell, CellKey, Provenance
 from outrider.campaign.early import settled
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.errors import CampaignError, LoadError, OutriderError
 from outrider.load import LoadPlan, run_load
 from outrider.load.outcome import Outcome
@@ -79,8 +79,11 @@ def run_campaign(
     watcher: Watcher,
     *,
     chooser: Chooser | None = None,
+    live: bool = False,
 ) -> CampaignOutcome:
     """Measure what is left of a plan.
+
+    With `live` the load process exports its figures while it measures, and tells Prometheus where.
 
     With a `chooser` only the cells that it asks for are measured: it sees the cells so far, and ends the campaign by
     asking for none.
@@ -101,7 +104,7 @@ def run_campaign(
     try:
         if left:
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
-                runner = _Runner(stack, plan, store, engines, watcher)
+                runner = _Runner(stack, plan, store, engines, watcher, live=live)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
                 while left:
                     for key in left:
@@ -136,8 +139,11 @@ def _asked(plan: CampaignPlan, store: RunStore, chooser: Chooser | None, tried: 
 class _Runner:
     """Measures one cell at a time against engines that are kept up."""
 
-    def __init__(self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher) -> None:
+    def __init__(
+        self, stack: Stack, plan: CampaignPlan, store: RunStore, engines: Engines, watcher: Watcher, *, live: bool
+    ) -> None:
         self._stack = stack
+        self._live = live
         self._plan = plan
         self._store = store
         self._engines = engines
@@ -181,8 +187,9 @@ class _Runner:
 
     def _load_plan(self, key: CellKey, url: str) -> LoadPlan:
         speculation = self._stack.variant(key.variant).speculation
-        # Under a schedule, k may be 0 at this batch: then no draft is no fault.
-        expects_drafts = None if speculation and speculation.schedule else speculation is not None
+        # Where k changes it may be 0 at this batch: then no draft is no fault.
+        changes = speculation is not None and (speculation.auto or speculation.schedule is not None)
+        expects_drafts = None if changes else speculation is not None
         return LoadPlan(
             url=url,
             model=self._stack.target.served_name,
@@ -194,10 +201,11 @@ class _Runner:
             temperature=0.0,
             seed=self._plan.seed,
             # Cells ask the same prompts of the same engine; none may find another's in the prefix cache.
-            extra_body=adapter(self._stack.engine.name).isolated_cache(f"{self._store.directory.name}/{key.id}"),
-            engine=self._stack.engine.name,
+            extra_body=adapter_of(self._stack, key.variant).isolated_cache(f"{self._store.directory.name}/{key.id}"),
+            engine=self._stack.engine_of(key.variant).name,
             speculates=expects_drafts,
             labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
+            metrics_port=0 if self._live else None,
         )
 
     def _cell(
@@ -237,11 +245,8 @@ class _Runner:
     def _provenance(self, key: CellKey, served: Served | None) -> Provenance:
         speculation = self._stack.variant(key.variant).speculation
         drafter = speculation.drafter if speculation else None
-        engine: dict[str, Any] = {
-            "name": self._stack.engine.name,
-            "pinned": self._stack.engine.version,
-            "build": self._stack.engine.build,
-        }
+        chosen = self._stack.engine_of(key.variant)
+        engine: dict[str, Any] = {"name": chosen.name, "pinned": chosen.version, "build": chosen.build}
         return Provenance(
             **self._circumstances,
             stack_digest=self._plan.stack_digest,

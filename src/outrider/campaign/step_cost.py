@@ -48,7 +48,8 @@ def step_cost_stack(stack: Stack, ks: Sequence[int]) -> Stack:
             "synthetic_acceptance_length": round(1 + _ACCEPTED_SHARE * k, 2),
         }
         spec = base["speculation"] | {"k": k, "options": options}
-        spec.pop("schedule", None)
+        for dynamic in ("schedule", "auto"):
+            spec.pop(dynamic, None)
         variants[f"step-k{k}"] = base | {"description": f"k={k}, synthetic acceptance: cost only", "speculation": spec}
     data = stack.model_dump(mode="json", by_alias=True)
     data |= {

@@ -12,11 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from outrider.campaign.store import RunStore
 from outrider.decide.decision import Decision, Question, contexts_of, decide
 from outrider.decide.documents import decision_json, evidence_lines
 from outrider.decide.errors import DecideError
 from outrider.decide.overlay import overlay_text, write_overlay
-from outrider.decide.probe import ProbeResult, judge_probe, recommended
+from outrider.decide.probe import Probe, read_probe, recommended
 from outrider.decide.slo import Objective, Slo
 from outrider.decide.training_cost import training_cost
 from outrider.predict.commands import ConfigOption, parse_k, read_config
@@ -28,6 +29,7 @@ from outrider.report.outlook import outlook_of
 from outrider.stack import find_stack
 
 if TYPE_CHECKING:
+    from outrider.decide.options import Paired
     from outrider.stack import Stack
 
 _GATE_COLOURS = {"go": "green", "no-go": "red", "measure": "yellow"}
@@ -49,8 +51,7 @@ def decide_command(
     percentile: Annotated[int, typer.Option(help="Requests that must keep the limits; 0: their mean.")] = 0,
     max_tpot_ms: Annotated[float | None, typer.Option(help="Limit on TPOT.")] = None,
     max_ttft_ms: Annotated[float | None, typer.Option(help="Limit on TTFT; judged where it was measured.")] = None,
-    probe: Annotated[Path | None, typer.Option(help="cells.jsonl of a run of the emitted stack.")] = None,
-    probe_stack: Annotated[Path | None, typer.Option(help="The emitted stack that was probed.")] = None,
+    probe: Annotated[Path | None, typer.Option(help="probe.json of `outrider probe` on the emitted stack.")] = None,
     emit: Annotated[Path | None, typer.Option(help="Write the stack with its schedules; the stem is its name.")] = None,
     config: ConfigOption = None,
     report: Annotated[Path | None, typer.Option(help="Write the decision as a page (HTML).")] = None,
@@ -77,14 +78,14 @@ def decide_command(
         ks=tuple(parse_k(k)) if k else (),
         context_ranks=dcp,
     )
-    found = decide(session, observed, question, training_cost(chosen))
-    results = _probe(probe, probe_stack)
-    good, verdict = recommended(results)
+    found = decide(session, observed, question, training_cost(chosen), _paired(cells))
+    probes = read_probe(probe) if probe else []
+    good, verdict = _recommended(chosen, found, probes)
     if report and not observed:
         raise typer.BadParameter("--report shows what was measured: it needs --cells")
     console = Console(stderr=json_to == "-", highlight=False)
     if json_to:
-        text = json.dumps(decision_json(chosen, session.fit, found, results, verdict), indent=2)
+        text = json.dumps(decision_json(chosen, session.fit, found, probes, verdict), indent=2)
         if json_to == "-":
             sys.stdout.write(text + "\n")
         else:
@@ -112,10 +113,9 @@ def decide_command(
                 evidence="; ".join(f"{g.name}: {g.why}" for g in found.gates),
                 next_step="serve baseline",
             )
-        file = write_overlay(
-            emit, overlay_text(chosen, emit.stem, schedules, evidence_lines(chosen, session.fit, found, verdict))
-        )
-        console.print(f"{file}\nprobe it: outrider campaign {file} --run {emit.stem}-probe", soft_wrap=True)
+        evidence = evidence_lines(chosen, session.fit, found, verdict)
+        file = write_overlay(emit, overlay_text(chosen, emit.stem, schedules, evidence, workload=found.workload))
+        console.print(f"{file}\nprobe it: outrider probe {file}", soft_wrap=True)
 
 
 def _show(stack: Stack, found: Decision, console: Console) -> None:
@@ -150,15 +150,20 @@ def _show(stack: Stack, found: Decision, console: Console) -> None:
         console.print(f"{found.left_out} options are left out: their tokens do not fit into the KV cache")
 
 
-def _probe(probe: Path | None, stack: Path | None) -> list[ProbeResult]:
-    if probe is None:
-        return []
-    if stack is None:
-        raise typer.BadParameter("--probe needs --probe-stack: cells carry the hash of the stack that was served")
-    served = find_stack(str(stack))
-    observed = read_observations(probe, served)
-    names = [name for name, v in served.variants.items() if v.speculation and v.speculation.schedule]
-    return [result for name in names for result in judge_probe(observed, name)]
+def _recommended(stack: Stack, found: Decision, probes: list[Probe]) -> tuple[bool, str]:
+    own = next((e for e in found.emitted if e.band == found.default_band), None)
+    if own is None:
+        return False, "no schedule is emitted for the default band: plain decoding, or one k, is served"
+    spec = stack.variants[own.source].speculation
+    return recommended(spec.method if spec else "", own.schedule.bands, probes)
+
+
+def _paired(cells: Path | None) -> Paired:
+    """Speedups over paired prompts, where the cells lie in a run that kept its requests: tighter than means."""
+    if cells is None or cells.name != "cells.jsonl" or not (cells.parent / "requests.parquet").is_file():
+        return {}
+    points = RunStore(cells.parent).points()
+    return {(p.workload, p.variant, p.concurrency): p.speedup for p in points if p.speedup and p.usable}
 
 
 def _describe(found: Decision, name: str) -> str:

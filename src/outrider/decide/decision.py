@@ -133,7 +133,7 @@ def decide(
     emitted = [
         found
         for band in bands
-        if (found := _emit(session, cells, band, default, choices_of, cost, ranks, workload)) is not None
+        if (found := _emit(session, cells, band, default, choices_of, cost, ranks, workload, paired)) is not None
     ]
     return Decision(
         slo=question.slo,
@@ -215,6 +215,7 @@ def _emit(
     cost: DynamicCost,
     ranks: int,
     workload: str,
+    paired: Paired | None,
 ) -> Emitted | None:
     """The schedule of the drafter that gains most in a band; None where plain decoding is as fast."""
     drafters = [n for n in dict.fromkeys(n for n, _ in candidates) if session.stack.variants[n].speculation]
@@ -225,7 +226,7 @@ def _emit(
         wanted = [Wanted(name, k, b, band.context, ranks, workload) for b in _batches(most) for k in ks]
         plain = [Wanted("baseline", 0, b, band.context, ranks, workload) for b in _batches(most)]
         inside, _ = fitting(session.stack, wanted)
-        options = options_of(session, [*plain, *inside], cells)
+        options = options_of(session, [*plain, *inside], cells, paired)
         speedups: dict[int, dict[int, Interval]] = {}
         for option in options:
             if option.speedup is not None:

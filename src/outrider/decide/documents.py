@@ -12,14 +12,12 @@ if TYPE_CHECKING:
     from outrider.decide.decision import Decision
     from outrider.decide.options import Option
     from outrider.decide.places import PlaceChoice
-    from outrider.decide.probe import ProbeResult
+    from outrider.decide.probe import Probe
     from outrider.predict.fit import Fit
     from outrider.stack import Stack
 
 
-def decision_json(
-    stack: Stack, fit: Fit, found: Decision, probe: Sequence[ProbeResult], verdict: str
-) -> dict[str, Any]:
+def decision_json(stack: Stack, fit: Fit, found: Decision, probes: Sequence[Probe], verdict: str) -> dict[str, Any]:
     """`outrider decide --json`."""
     return {
         "schema": 1,
@@ -60,11 +58,7 @@ def decision_json(
             }
             for e in found.emitted
         ],
-        "probe": [
-            {"concurrency": r.batch, "workload": r.workload, "k": r.k, "against": r.against, "ratio": r.ratio,
-             "holds": r.holds}
-            for r in probe
-        ],
+        "probe": [probe.as_dict() for probe in probes],
         "recommendation": verdict,
         "left_out": found.left_out,
     }  # fmt: skip

@@ -107,7 +107,9 @@ def _option(session: Session, one: Prediction, measured: Mapping[_Key, list[Obse
     plain = measured.get(("baseline", 0, at.batch, at.context, at.context_ranks), [])
     own, plain = (_of_workload(group, at.workload) for group in (own, plain))
     if not own or (at.k and not plain):
-        source: Source = "prior" if one.source == "prior" else "fitted"
+        # Speculative cells without any plain one say nothing about a gain.
+        paired_somewhere = any(not cell.k for cell in session.fit.cells)
+        source: Source = "fitted" if one.source != "prior" and paired_somewhere else "prior"
         return Option(
             at.variant, at.k, at.batch, at.context, one.tpot_s, one.throughput_tok_s, one.tokens_per_step,
             one.speedup, one.step_cost_ratio, source, one.extrapolated,

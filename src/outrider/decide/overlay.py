@@ -26,7 +26,12 @@ class _Plain(yaml.SafeDumper):
 
 
 def overlay_text(
-    stack: Stack, name: str, schedules: Mapping[str, tuple[str, Bands, str]], evidence: Sequence[str]
+    stack: Stack,
+    name: str,
+    schedules: Mapping[str, tuple[str, Bands, str]],
+    evidence: Sequence[str],
+    *,
+    workload: str = "",
 ) -> str:
     """The stack as YAML with one more variant a schedule, and its probe as the campaign.
 
@@ -35,6 +40,7 @@ def overlay_text(
         name: of the new stack, which is also its file's stem.
         schedules: new variant to (variant whose drafter it uses, bands, description).
         evidence: lines that say what the schedules rest on; written as comments.
+        workload: whose acceptance they follow, which the probe therefore asks for; empty for the stack's.
 
     Raises:
         DecideError: a variant of that name exists, or the one to build on does not speculate.
@@ -60,10 +66,14 @@ def overlay_text(
         speculation = base["speculation"] | {"k": largest, "schedule": [list(band) for band in bands]}
         data["variants"][variant] = {"description": description} | own | {"speculation": speculation}
         probes += [source, variant]
-    data["campaign"] = data.get("campaign", {}) | {
-        "variants": list(dict.fromkeys(probes)),
-        "concurrency": probe_loads([bands for _, bands, _ in schedules.values()], stack),
-    }
+    data["campaign"] = (
+        data.get("campaign", {})
+        | {
+            "variants": list(dict.fromkeys(probes)),
+            "concurrency": probe_loads([bands for _, bands, _ in schedules.values()], stack),
+        }
+        | ({"workloads": [workload]} if workload else {})
+    )
     comments = "".join(f"# {line}\n" for line in evidence)
     text = comments + yaml.dump(data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110)
     stack_from_text(text, f"{name}.yaml")

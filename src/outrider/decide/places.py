@@ -39,7 +39,9 @@ class Band:
     @property
     def words(self) -> str:
         """The band for people: `8k-48k tokens`, or `any context`."""
-        return "any context" if self.low == 0 and math.isinf(self.high) else f"{self.name} tokens"
+        if math.isinf(self.high):
+            return "any context" if self.low == 0 else f"{_short(self.low)}+ tokens"
+        return f"{self.name} tokens"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
 """Engine adapters: the only place that knows an engine's flags, log lines and metric names."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from outrider.engine.base import (
     EngineAdapter,
     EngineScrape,
@@ -8,9 +12,13 @@ from outrider.engine.base import (
     SpecCounters,
     StartupFacts,
 )
+from outrider.engine.sglang import SglangAdapter
 from outrider.engine.vllm import VllmAdapter
 from outrider.errors import EngineError
 from outrider.stack.names import did_you_mean
+
+if TYPE_CHECKING:
+    from outrider.stack import Stack
 
 __all__ = [
     "EngineAdapter",
@@ -20,9 +28,11 @@ __all__ = [
     "SpecCounters",
     "StartupFacts",
     "adapter",
+    "adapter_of",
+    "adapters",
 ]
 
-_ADAPTERS: dict[str, EngineAdapter] = {"vllm": VllmAdapter()}
+_ADAPTERS: dict[str, EngineAdapter] = {"vllm": VllmAdapter(), "sglang": SglangAdapter()}
 
 
 def adapter(name: str) -> EngineAdapter:
@@ -37,3 +47,13 @@ def adapter(name: str) -> EngineAdapter:
             next_step=f"one of: {', '.join(_ADAPTERS)}",
         )
     return _ADAPTERS[name]
+
+
+def adapter_of(stack: Stack, variant: str) -> EngineAdapter:
+    """The adapter of the engine that a variant runs on."""
+    return adapter(stack.engine_of(variant).name)
+
+
+def adapters() -> tuple[EngineAdapter, ...]:
+    """Every adapter."""
+    return tuple(_ADAPTERS.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -222,9 +222,18 @@ class Launch:
 
 
 class EngineAdapter(Protocol):
-    """One engine's facts."""
+    """One engine's facts.
+
+    Attributes:
+        name: the stack's word for the engine.
+        key_variable: environment variable that holds the API key; None if only the command line, which every user of
+            the machine can read, could carry it.
+        tpot_bounds_s: bounds of its histogram of time per output token, in seconds.
+    """
 
     name: str
+    tpot_bounds_s: tuple[float, ...]
+    key_variable: str | None
 
     def launch(
         self, stack: Stack, variant: str, *, host: str, port: int, model_dir: Path | None, drafter_dir: Path | None
@@ -240,6 +249,38 @@ class EngineAdapter(Protocol):
         """Request fields that keep requests with another salt out of each other's prefix cache."""
         ...
 
+    profiler_paths: tuple[str, str]
+    """Paths that start and stop recording."""
+
+    def profiler_flags(self, directory: Path) -> dict[str, Any]:
+        """Flags under which the engine can be told to record its steps, and writes traces into a directory."""
+        ...
+
+    def profiler_request(self, *, skip: int, steps: int) -> dict[str, object]:
+        """Body that starts recording `steps` steps after `skip` have passed."""
+        ...
+
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition; raises EngineError if it is not this engine's."""
+        ...
+
+    def metrics_query(self, figure: str, *, by: str, window: str) -> str | None:
+        """PromQL that asks Prometheus for a figure of `exposition.QUERIED`.
+
+        Args:
+            figure: counters and histogram parts give rates per second, gauges their value now.
+            by: labels to keep, such as `stack, variant`; the engine's own label of its cores is summed over.
+            window: range of the rates, such as `1m`.
+
+        Returns:
+            None if this engine does not publish the figure.
+        """
+        ...
+
+    def metric_names(self) -> set[str]:
+        """Every metric name that `metrics_query` may use."""
+        ...
+
+    def dropped_metric_names(self) -> set[str]:
+        """Names of versions before, which nothing but the reading of old scrapes may use."""
         ...

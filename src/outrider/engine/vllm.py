@@ -12,10 +12,11 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from outrider.engine import vllm_metrics
+from outrider.engine import vllm_metrics, vllm_utility
 from outrider.engine.base import Launch, StartupFacts
+from outrider.engine.exposition import metric_names, old_names
 from outrider.errors import StackError
 
 if TYPE_CHECKING:
@@ -52,10 +53,12 @@ _TYPED_FLAGS: Mapping[str, str] = {
     "kv-cache-dtype": "memory.kv_cache_dtype",
     "max-num-seqs": "memory.max_num_seqs",
     "speculative-config": "variants.*.speculation",
+    "scheduler-cls": "variants.*.speculation.auto",
     "host": "the runtime",
     "port": "the runtime",
     "api-key": "the runtime (a secret file, never argv)",
 }
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
 # rejection_sample_method values that keep the target's distribution.
 _LOSSLESS_REJECTION = frozenset({"standard", "block"})
 
@@ -64,6 +67,8 @@ class VllmAdapter:
     """Facts about vLLM."""
 
     name = "vllm"
+    tpot_bounds_s: tuple[float, ...] = vllm_metrics.TPOT_BOUNDS_S
+    key_variable: str | None = "VLLM_API_KEY"
 
     def launch(
         self,
@@ -86,7 +91,8 @@ class VllmAdapter:
             drafter_dir: local files of the drafter, likewise.
 
         Raises:
-            StackError: no such variant; a flag that the schema types; a lossy setting without `allow_lossy`.
+            StackError: no such variant; a flag that the schema types; a lossy setting without `allow_lossy`; `auto`
+                where k cannot change.
         """
         chosen = stack.variant(variant)
         self._refuse_doubled_flags(stack, variant, chosen)
@@ -100,11 +106,14 @@ class VllmAdapter:
             *_server_command(stack, model_dir),
             *_server_flags(stack, host=host, port=port, local=model_dir is not None),
         ]
-        for flag, value in {**stack.engine.flags, **chosen.flags}.items():
+        for flag, value in {**stack.engine_of(variant).flags, **chosen.flags}.items():
             argv += _flag(flag, value)
         spec = chosen.speculation
         if spec is not None:
             config = speculative_config(spec, drafter_dir)
+            if spec.auto:
+                config[_SCHEDULE] = vllm_utility.engine_schedule(stack, variant, spec)
+                argv += vllm_utility.FLAGS
             argv += ["--speculative-config", json.dumps(config, separators=(",", ":"))]
         offline = model_dir is not None and (spec is None or spec.drafter is None or drafter_dir is not None)
         drafter_gb = spec.drafter.weight_gb if spec and spec.drafter else 0.0
@@ -124,7 +133,7 @@ class VllmAdapter:
         found: list[str] = []
         if stack.memory.kv_cache_dtype != "auto":
             found.append(f"memory.kv_cache_dtype {stack.memory.kv_cache_dtype} down-casts the KV cache")
-        flags = {**stack.engine.flags, **chosen.flags}
+        flags = {**stack.engine_of(variant).flags, **chosen.flags}
         if "quantization" in flags:
             found.append(f"flag quantization {flags['quantization']} re-quantises the weights at load")
         if chosen.speculation:
@@ -157,6 +166,26 @@ class VllmAdapter:
         # vLLM allows 128 characters without @, / and backslash: a digest is always fine.
         return {"cache_salt": hashlib.sha256(salt.encode()).hexdigest()[:32]}
 
+    profiler_paths = ("/start_profile", "/stop_profile")
+
+    def profiler_flags(self, directory: Path) -> dict[str, Any]:
+        """Torch's profiler in the worker only, without Python stacks, which cost more than the steps themselves.
+
+        Since 0.13 a config and no longer VLLM_TORCH_PROFILER_DIR (vllm/config/profiler.py, 0.32.0).
+        """
+        return {
+            "profiler-config": {
+                "profiler": "torch",
+                "torch_profiler_dir": str(directory),
+                "torch_profiler_with_stack": False,
+                "ignore_frontend": True,
+            }
+        }
+
+    def profiler_request(self, *, skip: int, steps: int) -> dict[str, object]:
+        """Bounds that the worker counts itself (vllm/entrypoints/serve/profile/api_router.py, 0.32.0)."""
+        return {"delay_iterations": skip, "max_iterations": steps}
+
     def read_metrics(self, text: str) -> EngineScrape:
         """Read one Prometheus exposition of vLLM.
 
@@ -165,8 +194,23 @@ class VllmAdapter:
         """
         return vllm_metrics.read(text)
 
+    def metrics_query(self, figure: str, *, by: str, window: str) -> str | None:
+        """PromQL of a figure; see `EngineAdapter.metrics_query`."""
+        return vllm_metrics.query(figure, by, window)
+
+    def metric_names(self) -> set[str]:
+        """Every metric name that `metrics_query` may use."""
+        return metric_names(vllm_metrics.NAMES)
+
+    def dropped_metric_names(self) -> set[str]:
+        """Names of versions before."""
+        return old_names(vllm_metrics.NAMES)
+
     def _refuse_doubled_flags(self, stack: Stack, variant: str, chosen: Variant) -> None:
-        for where, flags in (("engine.flags", stack.engine.flags), (f"variants.{variant}.flags", chosen.flags)):
+        for where, flags in (
+            ("engine.flags", stack.engine_of(variant).flags),
+            (f"variants.{variant}.flags", chosen.flags),
+        ):
             for flag in flags:
                 if flag in _TYPED_FLAGS:
                     raise StackError(
@@ -205,7 +249,7 @@ def speculative_config(spec: Speculation, drafter_dir: Path | None) -> dict[str,
             if spec.drafter.revision:
                 config["revision"] = spec.drafter.revision
     if spec.schedule:
-        config["num_speculative_tokens_per_batch_size"] = [list(band) for band in spec.schedule]
+        config[_SCHEDULE] = [list(band) for band in spec.schedule]
     if spec.lookup_min:
         config["prompt_lookup_min"] = spec.lookup_min
     if spec.lookup_max:
@@ -263,6 +307,8 @@ def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, 
         env["HF_HUB_OFFLINE"] = "1"
     if stack.engine.build == "cpu":
         env |= _cpu_environment(stack)
+    if variant.speculation is not None and variant.speculation.auto:
+        env |= vllm_utility.environment(variant.speculation, stack)
     return env | stack.node.env | stack.env | variant.env
 
 

@@ -69,13 +69,33 @@ def patches_for(root: Path, distribution: str | None) -> list[str]:
 
 
 def build_argv(
-    target: str, tag: str, root: Path, *, bases: Mapping[str, str], args: Mapping[str, str], network: str
+    target: str,
+    tag: str,
+    root: Path,
+    *,
+    bases: Mapping[str, str],
+    args: Mapping[str, str],
+    network: str,
+    cache: bool = True,
 ) -> list[str]:
     """The `docker build` command, which reads the Dockerfile from its input."""
     argv = ["docker", "build", "--network", network, "--file", "-", "--target", target, "--tag", tag]
+    argv += [] if cache else ["--no-cache"]
     for name, value in {**bases, **args}.items():
         argv += ["--build-arg", f"{name}={value}"]
+    for name in bases.values():
+        argv += ["--label", f"org.opencontainers.image.base.name={name}"]
     return [*argv, str(root)]
+
+
+def unpinned(reference: str) -> str | None:
+    """What to say of a base that is named by a tag alone; None if a digest pins it."""
+    if "@sha256:" in reference:
+        return None
+    return (
+        f"warning: {reference} has no digest, so that the same build may stand on another base tomorrow; "
+        "pin it with `make lock-images` where its registry is reached, or give --base NAME@sha256:DIGEST"
+    )
 
 
 def revision(root: Path) -> str:
@@ -90,7 +110,13 @@ def revision(root: Path) -> str:
 
 
 def build(
-    target: str, version: str, root: Path, *, base: str | None = None, on_step: Callable[[str], None] = print
+    target: str,
+    version: str,
+    root: Path,
+    *,
+    base: str | None = None,
+    cache: bool = True,
+    on_step: Callable[[str], None] = print,
 ) -> str:
     """Gather the wheels, build the image; gives its tag.
 
@@ -99,7 +125,8 @@ def build(
         version: Outrider's own version, which becomes the tag.
         root: the checkout.
         base: another base than the locked one.
-        on_step: told what happens.
+        cache: whether layers of earlier builds are taken where nothing changed.
+        on_step: told what happens, and warned of a base that no digest pins.
 
     Raises:
         ImageError: no such target, no docker, wheels that cannot be had, or a build that fails.
@@ -114,6 +141,8 @@ def build(
         on_step(f"{count} wheels for {name}")
     build_own(root, root / "build" / "wheels" / "own")
     bases = {wanted.base: base or read_lock(root / "images.lock").reference(wanted.base)}
+    if warning := unpinned(bases[wanted.base]):
+        on_step(warning)
     args = {"GIT_SHA": revision(root)}
     if wanted.distribution:
         args["ENGINE"] = _engine_version(root, wanted)
@@ -121,7 +150,7 @@ def build(
     tag = image_tag(target, version)
     on_step(f"building {tag} over {bases[wanted.base]}")
     done = subprocess.run(
-        build_argv(target, tag, root, bases=bases, args=args, network=wanted.network),
+        build_argv(target, tag, root, bases=bases, args=args, network=wanted.network, cache=cache),
         input=only((root / "Dockerfile").read_text(encoding="utf-8"), target),
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import typer
 
 from outrider import __version__
 from outrider.images.build import TARGETS, build
-from outrider.images.lock import ImagesLock, read_lock, resolve, write_lock
+from outrider.images.lock import renew
 from outrider.images.wheels import ImageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,19 +18,15 @@ ROOT = Path(__file__).resolve().parents[3]
 def image_build(
     target: Annotated[str, typer.Argument(help=f"One of: {', '.join(TARGETS)}.")],
     base: Annotated[str | None, typer.Option(help="Another base image than images.lock names.")] = None,
+    cache: Annotated[bool, typer.Option(help="Take layers of earlier builds where nothing changed.")] = True,
 ) -> None:
     """Gather an image's wheels and build it; the build itself needs no network."""
-    typer.echo(f"built {build(target, __version__, _checkout(), base=base, on_step=typer.echo)}")
+    typer.echo(f"built {build(target, __version__, _checkout(), base=base, cache=cache, on_step=typer.echo)}")
 
 
 def image_lock() -> None:
     """Ask the registries which digests the tags of images.lock mean now, and write them down."""
-    path = _checkout() / "images.lock"
-    lock = read_lock(path)
-    images = {name: image.model_copy(update={"digest": resolve(image.tag)}) for name, image in lock.images.items()}
-    write_lock(path, ImagesLock(images=images))
-    for name, image in images.items():
-        typer.echo(f"{name}: {image.reference}")
+    renew(_checkout() / "images.lock", lambda name, image: typer.echo(f"{name}: {image.reference}"))
 
 
 def _checkout() -> Path:

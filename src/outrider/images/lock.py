@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from outrider.errors import OutriderError
 from outrider.images.wheels import ImageError
+from outrider.runtime.docker_engine import DockerEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-_DIGEST = re.compile(r'"?[Dd]igest"?:\s*"?(sha256:[0-9a-f]{64})')
 
 
 class Image(BaseModel):
@@ -72,29 +72,32 @@ def write_lock(path: Path, lock: ImagesLock) -> None:
     path.write_text(json.dumps(lock.model_dump(), indent=2) + "\n", encoding="utf-8")
 
 
-def digest_in(text: str) -> str | None:
-    """The digest that `docker buildx imagetools inspect` or `docker manifest inspect --verbose` prints first."""
-    match = _DIGEST.search(text)
-    return match[1] if match else None
-
-
 def resolve(tag: str) -> str:
-    """Ask the registry which digest a tag means now.
+    """Ask the registry which digest a tag means now, through the Docker engine and so with its mirrors and its logins.
 
     Raises:
-        ImageError: the registry cannot be reached, or has no such tag.
+        ImageError: no engine answers, the registry cannot be reached, or it has no such tag.
     """
-    said = []
-    for argv in (
-        ["docker", "buildx", "imagetools", "inspect", tag],
-        ["docker", "manifest", "inspect", "--verbose", tag],
-    ):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode == 0 and (digest := digest_in(done.stdout)):
-            return digest
-        said.append(done.stderr.strip()[-300:])
-    raise ImageError(
-        f"the digest of {tag} cannot be had",
-        evidence="\n".join(said),
-        next_step="run this where the registry is reached; images.lock was not changed",
-    )
+    try:
+        return DockerEngine().registry_digest(tag)
+    except OutriderError as error:
+        raise ImageError(
+            f"the digest of {tag} cannot be had",
+            evidence=": ".join(filter(None, (error.cause, error.evidence))),
+            next_step="run this where a Docker engine reaches the registry; images.lock was not changed",
+        ) from error
+
+
+def renew(path: Path, on_image: Callable[[str, Image], None] = lambda _name, _image: None) -> ImagesLock:
+    """Resolve every tag of a lock file and write the digests into it; unchanged if one of them cannot be had.
+
+    Raises:
+        ImageError: the file cannot be read, or a digest cannot be had.
+    """
+    images: dict[str, Image] = {}
+    for name, image in read_lock(path).images.items():
+        images[name] = image.model_copy(update={"digest": resolve(image.tag)})
+        on_image(name, images[name])
+    lock = ImagesLock(images=images)
+    write_lock(path, lock)
+    return lock

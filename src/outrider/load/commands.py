@@ -19,6 +19,7 @@ from outrider.load.result import LoadOutcome, LoadResult, RequestRecord
 from outrider.load.run import run_load
 from outrider.load.summary import print_summary, progress_line
 from outrider.load.verify import verify
+from outrider.runtime import discovery
 
 Url = Annotated[str, typer.Argument(help="Base URL of an OpenAI-compatible server, with or without /v1.")]
 Model = Annotated[str, typer.Option(help="Served model name.")]
@@ -56,7 +57,7 @@ def load_command(
     engine: Annotated[str | None, typer.Option(help="Read this engine's metrics, e.g. vllm.")] = None,
     metrics_path: Annotated[str, typer.Option(help="Path of these metrics.")] = "/metrics",
     speculates: Annotated[bool | None, typer.Option(help="Drafts are expected, or not.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Export live metrics on this loopback port.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(help="Export live metrics on this loopback port; 0: any.")] = None,
     records: Annotated[Path | None, typer.Option(help="Write one row a request: .parquet or .jsonl.")] = None,
     json_path: Json = None,
 ) -> None:
@@ -85,7 +86,7 @@ def load_command(
         speculates=speculates,
         metrics_port=metrics_port,
         records_file=spill,
-        labels={"workload": workload or ("prompts" if prompts else "chat")},
+        labels=_labels(url, workload or ("prompts" if prompts else "chat")),
     )
     notes = Console(stderr=True)
     outcome = _watched(plan, notes)
@@ -94,6 +95,12 @@ def load_command(
     emit(outcome.result.model_dump(mode="json"), json_path)
     print_summary(outcome.result, notes if is_stdout(json_path) else Console())
     raise typer.Exit(exit_code(outcome.result))
+
+
+def _labels(url: str, workload: str) -> dict[str, str]:
+    """Stack and variant of the engine that `outrider serve` published at this URL, so that both meet on a panel."""
+    known = discovery.labels_of(url)
+    return {name: known[name] for name in ("stack", "variant") if name in known} | {"workload": workload}
 
 
 def _watched(plan: LoadPlan, notes: Console) -> LoadOutcome:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from outrider.errors import LoadError
+from outrider.load.timing import repetition
+from outrider.load.validity import REPETITIVE
 
 if TYPE_CHECKING:
     from outrider.load.client import Exchange, Meter
     from outrider.load.plan import LoadPlan
 
+PREFIX = "outrider_client_"
 LABELS = ("stack", "variant", "workload", "concurrency")
 # Bounds in seconds. TPOT: 1 ms to 1 s, each about 1.25 times the one before, so that a 10 % gain shows.
 TPOT_BOUNDS = (
@@ -37,7 +40,7 @@ class Exporter:
         self._tokens = 0
 
         def metric(kind: Any, name: str, text: str, **options: Any) -> Any:
-            family = kind(f"outrider_client_{name}", text, LABELS, registry=self.registry, **options)
+            family = kind(f"{PREFIX}{name}", text, LABELS, registry=self.registry, **options)
             return family.labels(*values)
 
         self._ttft = metric(Histogram, "ttft_seconds", "Request sent to first token.", buckets=LATENCY_BOUNDS)
@@ -48,17 +51,19 @@ class Exporter:
         self._failed = metric(Counter, "failed_requests_total", "Requests that did not end well.")
         self._output = metric(Counter, "output_tokens_total", "Output tokens received.")
         metric(Gauge, "in_flight", "Requests under way.").set_function(lambda: meter.in_flight)
+        self._repetitive = metric(Counter, "repetitive_requests_total", "Outputs that say the same over and over.")
         self._lag = metric(Gauge, "event_loop_lag_seconds", "How late the client's event loop last was.")
 
-    def serve(self, port: int) -> None:
-        """Answer scrapes on loopback; raises LoadError if the port is taken."""
+    def serve(self, port: int) -> int:
+        """Answer scrapes on loopback, on any free port for 0; gives the port, raises LoadError if it is taken."""
         try:
-            start_http_server(port, addr="127.0.0.1", registry=self.registry)
+            server, _thread = start_http_server(port, addr="127.0.0.1", registry=self.registry)
         except OSError as error:
             raise LoadError(
                 f"port {port} for the live metrics cannot be used: {error.strerror}",
                 next_step="choose another --metrics-port",
             ) from error
+        return int(server.server_port)
 
     def observe(self, exchange: Exchange) -> None:
         """Take in a finished request."""
@@ -76,6 +81,9 @@ class Exporter:
         ):
             if value is not None:
                 histogram.observe(value)
+        seen = repetition(exchange.reader.text)
+        if seen is not None and seen.unique_bigrams < REPETITIVE:
+            self._repetitive.inc()
         for gap in clock.gaps_s:
             self._icl.observe(gap)
 

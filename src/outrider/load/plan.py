@@ -92,7 +92,7 @@ class LoadPlan(_Frozen):
         speculates: whether drafts are expected; None makes no check.
         expect_prefix_hits: prefix-cache hits are part of the workload (growing conversations).
         labels: stack, variant, workload.
-        metrics_port: port of the live Prometheus exporter, loopback only; None exports nothing.
+        metrics_port: port of the live Prometheus exporter, loopback only, 0 for any; None exports nothing.
         records_file: spill one JSON line a request here instead of keeping rows in memory (soak runs).
         keep_text: keep a sample of each output in its row.
     """

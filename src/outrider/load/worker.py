@@ -33,6 +33,7 @@ from outrider.load.plan import LoadPlan
 from outrider.load.prompts import workload_of
 from outrider.load.recorder import Recorder
 from outrider.load.session import LoadSession
+from outrider.runtime import discovery
 
 if TYPE_CHECKING:
     from outrider.load.exporter import Exporter
@@ -133,7 +134,7 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     user = ClosedUser if plan.concurrency is not None else OpenUser
     environment = Environment(user_classes=[type(user.__name__, (user,), {})], host=plan.url)
 
-    exporter = _exporter(plan, client)
+    exporter, target = _exporter(plan, client)
 
     def report(exchange: Exchange, _phase: Phase) -> None:
         fire_rows(environment.events, plan.endpoint, exchange)
@@ -153,12 +154,16 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     users = plan.concurrency or 1
     runner.start(users, spawn_rate=users)
     tokens, at = 0, perf_counter()
-    while not session.wait(_PROGRESS_S):
-        now = perf_counter()
-        _write(channel, {"progress": _progress(session, (client.meter.tokens - tokens) / (now - at))})
-        tokens, at = client.meter.tokens, now
-        if exporter is not None:
-            exporter.refresh(session.last_lag_s)
+    try:
+        while not session.wait(_PROGRESS_S):
+            now = perf_counter()
+            _write(channel, {"progress": _progress(session, (client.meter.tokens - tokens) / (now - at))})
+            tokens, at = client.meter.tokens, now
+            if exporter is not None:
+                exporter.refresh(session.last_lag_s)
+    finally:
+        if target is not None:
+            discovery.drop(target)
     runner.quit()
     client.close()
     while session.book_next():
@@ -167,14 +172,16 @@ def _run(plan: LoadPlan, sink: BinaryIO, channel: BinaryIO) -> dict[str, Any]:
     return assemble(session, watch, workload).model_dump(mode="json")
 
 
-def _exporter(plan: LoadPlan, client: StreamClient) -> Exporter | None:
+def _exporter(plan: LoadPlan, client: StreamClient) -> tuple[Exporter | None, discovery.Target | None]:
+    """The exporter, and the target that tells Prometheus of it."""
     if plan.metrics_port is None:
-        return None
+        return None, None
     from outrider.load.exporter import Exporter  # noqa: PLC0415 - costs start-up time, rarely asked for
 
     exporter = Exporter(plan, client.meter)
-    exporter.serve(plan.metrics_port)
-    return exporter
+    target = discovery.client_target(exporter.serve(plan.metrics_port))
+    discovery.publish(target)
+    return exporter, target
 
 
 def _progress(session: LoadSession, tokens_s: float) -> dict[str, Any]:

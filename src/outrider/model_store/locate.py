@@ -101,23 +101,24 @@ def _in_store(repository: str) -> Path | None:
     return None
 
 
-def _drafter_dir(drafter: Drafter) -> Path | None:
-    if not drafter.is_local:
-        return _in_store(drafter.model)
-    directory = _PROJECT / drafter.model
+def drafter_faults(directory: Path) -> list[str]:
+    """What a drafter's directory lacks, or how it differs from its manifest where it has one; empty if all is there."""
     absent = [name for name in ("config.json",) if not (directory / name).is_file()]
     if not any(directory.glob("*.safetensors")):
         absent.append("*.safetensors")
     if absent:
+        return [f"{name}: missing" for name in absent]
+    return _faults(directory) if (directory / manifest.NAME).is_file() else []
+
+
+def _drafter_dir(drafter: Drafter) -> Path | None:
+    if not drafter.is_local:
+        return _in_store(drafter.model)
+    directory = _PROJECT / drafter.model
+    if faults := drafter_faults(directory):
         raise ModelError(
-            f"the drafter's weights are missing: {drafter.model}",
-            evidence=f"{directory} lacks {', '.join(absent)}",
-            next_step="fetch or train it (`outrider train run`), or leave the variant out",
-        )
-    if (directory / manifest.NAME).is_file() and (faults := manifest.check(directory)):
-        raise ModelError(
-            f"the drafter's files are damaged: {drafter.model}",
-            evidence="; ".join(faults),
-            next_step="restore them (git checkout, or fetch them again)",
+            f"the drafter's files are missing or damaged: {drafter.model}",
+            evidence=f"{directory}: {'; '.join(faults)}",
+            next_step="restore them (git checkout), or train them (`outrider train run`), or leave the variant out",
         )
     return directory

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from outrider.predict import factors as fx
-from outrider.predict.model import Places, step_s
+from outrider.predict.model import Places, drafted_k, step_s
 from outrider.predict.yields import Yields, pooled_yields
 
 if TYPE_CHECKING:
@@ -107,9 +107,12 @@ def fit(
 
 
 def places_of(cells: Sequence[Observation], draft_bytes: Callable[[str], float]) -> Places:
-    """The cells' places."""
+    """The cells' places; what a sequence verifies in the mean step counts, not what it could."""
     return Places.of(
-        [(c.batch, c.context, c.k, c.context_ranks, draft_bytes(c.variant) if c.k else 0.0) for c in cells]
+        [
+            (c.batch, c.context, drafted_k(c.k, c.drafted), c.context_ranks, draft_bytes(c.variant) if c.k else 0.0)
+            for c in cells
+        ]
     )
 
 

@@ -34,7 +34,8 @@ class Observation:
         context_ranks: decode context parallelism.
         rate: output tokens per second of one sequence, 1/TPOT.
         tokens_per_step: over the cell; 1 for plain decoding; None if it was not counted.
-        positions: unconditional acceptance by position, if counted.
+        positions: unconditional acceptance by position (accepted / drafts), if counted.
+        drafted: share of steps of a sequence at which something was proposed; a look-up finds nothing at many.
         dynamic: a schedule chose k; such cells show what the dynamic path costs and are not fitted.
         latency: seconds as `tpot_mean`, `tpot_p95`, `ttft_p50`, ...; empty where the source has none.
     """
@@ -49,6 +50,7 @@ class Observation:
     rate: float
     tokens_per_step: float | None
     positions: tuple[float, ...] = ()
+    drafted: float = 1.0
     dynamic: bool = False
     latency: Mapping[str, float] = field(default_factory=dict, compare=False)
 
@@ -204,6 +206,8 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
     if row["status"] not in {"ok", "flagged"} or not tpot_s:
         return None
     spec = stack.variants[row["variant"]].speculation if row["variant"] in stack.variants else None
+    if spec and spec.auto:
+        return None  # its k changed while it was measured, so it says nothing about any
     batch, k = int(row["concurrency"]), int(row["k"])
     if spec and spec.schedule:
         k = next((band[2] for band in spec.schedule if band[0] <= batch <= band[1]), k)
@@ -222,9 +226,19 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
         rate=1 / tpot_s,
         tokens_per_step=row.get("tokens_per_step") or (1.0 if not k else None),
         positions=positions,
+        drafted=(drafted_share(row) or 1.0) if k else 1.0,
         dynamic=bool(spec and spec.schedule),
         latency=_latency(row),
     )
+
+
+def drafted_share(row: Mapping[str, Any]) -> float | None:
+    """Drafting events / steps of a cell (`Cell.to_json`), from the engine's counters; None where it did not count."""
+    engine, tokens = row.get("engine") or {}, row.get("tokens_per_step")
+    drafts, made, first = (engine.get(name) for name in ("drafts", "generation_tokens", "first_tokens"))
+    if drafts is None or made is None or first is None or not tokens or made <= first:
+        return None
+    return min(1.0, float(drafts) * float(tokens) / (float(made) - float(first)))
 
 
 def _latency(row: Mapping[str, Any]) -> dict[str, float]:

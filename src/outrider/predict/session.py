@@ -57,7 +57,7 @@ class Session:
         reported acceptance length never stands against a measured one: the flagship's drafter reports 2.97 and was
         measured at 2.1 by others.
         """
-        static = [n for n, v in self.stack.variants.items() if v.speculation and not v.speculation.schedule]
+        static = [n for n, v in self.stack.variants.items() if v.speculation and _is_static(v.speculation)]
         measured = [name for name in static if self.fit.yields.acceptance(name)]
         if measured:
             return measured
@@ -97,6 +97,10 @@ def open_session(
     fitted = fit(machine, cells, lambda name: _draft_bytes(stack, name), shares=shares, draws=draws)
     given = parse_acceptance(acceptance, _declared_k(stack)) if acceptance else None
     return Session(stack, fitted, given)
+
+
+def _is_static(spec: Speculation) -> bool:
+    return not spec.schedule and not spec.auto
 
 
 def reported(stack: Stack, variant: str) -> Acceptance | None:

@@ -11,7 +11,7 @@ import numpy as np
 from outrider.campaign.stats import Interval
 from outrider.predict.errors import PredictError
 from outrider.predict.fit import places_of
-from outrider.predict.model import Places, step_parts, step_s
+from outrider.predict.model import Places, drafted_k, step_parts, step_s
 from outrider.predict.nearby import local_correction, octaves_outside
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def predict(
     """
     if not wanted:
         return []
-    at = _places(wanted, draft_bytes, plain=False)
-    plain_at = _places(wanted, draft_bytes, plain=True)
+    at = _places(fit, wanted, draft_bytes, plain=False)
+    plain_at = _places(fit, wanted, draft_bytes, plain=True)
     cells = places_of(fit.cells, draft_bytes)
     outside = np.maximum(octaves_outside(cells, at), octaves_outside(cells, plain_at))
     yields = [_yield(fit, one, acceptance(one)) for one in wanted]
@@ -177,10 +177,10 @@ class _Spread:
         self.tokens = rng.normal(size=(count, n)) * token_sd
 
 
-def _places(wanted: Sequence[Wanted], draft_bytes: Callable[[str], float], *, plain: bool) -> Places:
+def _places(fit: Fit, wanted: Sequence[Wanted], draft_bytes: Callable[[str], float], *, plain: bool) -> Places:
     rows = []
     for one in wanted:
-        k = 0 if plain else one.k
+        k = 0.0 if plain else drafted_k(one.k, fit.yields.share(one.variant, one.workload))
         rows.append((one.batch, one.context, k, one.context_ranks, draft_bytes(one.variant) if k else 0.0))
     return Places.of(rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,7 +113,15 @@ class Validation:
 
 def pairs_of(cells: Sequence[Observation]) -> list[Pair]:
     """Speculative cells with a plain one at the same place; cells under a schedule are left out."""
-    plain = {cell.place: cell for cell in cells if not cell.k and not cell.dynamic}
+    repeats: defaultdict[tuple[str, int, float, int], list[Observation]] = defaultdict(list)
+    for cell in cells:
+        if not cell.k and not cell.dynamic:
+            repeats[cell.place].append(cell)
+    # Repeats of plain decoding ask other prompts: their mean stands for the place.
+    plain = {
+        place: replace(own[0], rate=math.exp(math.fsum(math.log(c.rate) for c in own) / len(own)))
+        for place, own in repeats.items()
+    }
     return [Pair(plain[cell.place], cell) for cell in cells if cell.k and not cell.dynamic and cell.place in plain]
 
 

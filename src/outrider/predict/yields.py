@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from outrider.predict.acceptance import Acceptance, check_positions
@@ -23,10 +23,22 @@ RELIABILITY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Yields:
-    """Tokens a step by (variant, workload, k); geometric means."""
+    """What steps of each variant yield.
+
+    Attributes:
+        pooled: tokens a step by (variant, workload, k); geometric means.
+        positions: acceptance by position / steps, by (variant, workload): steps that drafted nothing count.
+        drafted: share of steps that draft, by (variant, workload).
+    """
 
     pooled: Mapping[Key, float]
     positions: Mapping[tuple[str, str], tuple[float, ...]]
+    drafted: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def share(self, variant: str, workload: str = "") -> float:
+        """Share of steps that draft under a workload (the mean of all, if that one was not measured)."""
+        own = [share for key, share in self.drafted.items() if key[0] == variant]
+        return self.drafted.get((variant, workload), math.fsum(own) / len(own) if own else 1.0)
 
     def of_cell(self, cell: Observation) -> float:
         """Of a measured cell: between its own count and its pool's."""
@@ -64,7 +76,7 @@ def pooled_yields(cells: Sequence[Observation], fallback: Sequence[Observation] 
                 evidence=cell.where,
                 next_step="measure with the engine's counters on, or give --acceptance",
             )
-    return Yields(pooled, _positions(cells) or _positions(fallback))
+    return Yields(pooled, _positions(cells) or _positions(fallback), _drafted(fallback) | _drafted(cells))
 
 
 def _means(cells: Sequence[Observation]) -> dict[Key, float]:
@@ -79,7 +91,8 @@ def _positions(cells: Sequence[Observation]) -> dict[tuple[str, str], tuple[floa
     grouped: defaultdict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     for cell in cells:
         if cell.positions:
-            grouped[cell.variant, cell.workload].append(cell.positions)
+            # The engine counts per drafting event; a yield is per step.
+            grouped[cell.variant, cell.workload].append(tuple(p * cell.drafted for p in cell.positions))
     found = {}
     for key, rows in grouped.items():
         width = max(map(len, rows))
@@ -87,3 +100,11 @@ def _positions(cells: Sequence[Observation]) -> dict[tuple[str, str], tuple[floa
         check_positions(means, f"{key[0]}, {key[1]}")
         found[key] = tuple(means)
     return found
+
+
+def _drafted(cells: Sequence[Observation]) -> dict[tuple[str, str], float]:
+    grouped: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for cell in cells:
+        if cell.k:
+            grouped[cell.variant, cell.workload].append(cell.drafted)
+    return {key: math.fsum(shares) / len(shares) for key, shares in grouped.items()}

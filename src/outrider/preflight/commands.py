@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from outrider.errors import OutriderError
-from outrider.model_store import locate, prepare
+from outrider.model_store import expected, prepare
 from outrider.preflight.engine_reading import read_running
 from outrider.preflight.facts.node import read_node_facts
 from outrider.preflight.run import run_preflight
@@ -91,7 +91,7 @@ def preflight(
         model_dir=model_dir or prepare(stack, _say),
         drafter_dir=drafter_dir or _drafter_dirs(stack, names),
         remote=remote,
-        running=read_running(stack.engine.name, running, log=log) if running is not None else None,
+        running=read_running(stack.engine_of(variant).name, running, log=log) if running and variant else None,
         accept=accept,
     )
     if json_path is not None:
@@ -117,12 +117,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def _drafter_dirs(stack: Stack, names: list[str]) -> dict[str, Path]:
-    """Directories of drafters that the store has, by variant."""
+    """Directories of drafters that the store has or should have, by variant."""
     found: dict[str, Path] = {}
     for name in names:
         spec = stack.variant(name).speculation
         if spec is not None and spec.drafter is not None:
-            directory = locate(stack, name).drafter_dir
+            directory = expected(stack, name).drafter_dir
             if directory is not None:
                 found[name] = directory
     return found

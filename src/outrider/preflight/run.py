@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from outrider.errors import OutriderError
+from outrider.model_store import drafter_faults
 from outrider.preflight.catalogue import KINDS
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
+from outrider.preflight.checks.flags import check_flags
 from outrider.preflight.checks.node import check_node
+from outrider.preflight.checks.other_engine import check_other_engine
 from outrider.preflight.checks.running import check_running
 from outrider.preflight.checks.speculation import check_speculation
 from outrider.preflight.checks.target import check_target
@@ -73,7 +76,6 @@ def run_preflight(
     names = (variant,) if variant is not None else tuple(stack.variants)
     for name in names:
         stack.variant(name)
-    table = engine_table(stack.engine.name, stack.engine.version)
     target = _read_target(stack, model_dir, remote=remote)
     shape = _shape(target)
     findings = [
@@ -87,19 +89,22 @@ def run_preflight(
     for name in names:
         spec = stack.variant(name).speculation
         drafter = read.of(name, spec.drafter) if spec and spec.drafter else None
+        engine = stack.engine_of(name)
+        served = stack.model_copy(update={"engine": engine})
         case = Case(
-            stack=stack,
+            stack=served,
             name=name,
-            table=table,
+            table=engine_table(engine.name, engine.version),
             target=target,
             shape=shape,
-            runner=model_runner(stack, name),
+            runner=model_runner(served, name),
             drafter=drafter,
             view=_view(drafter, spec),
             weights=weights,
         )
-        memory_findings, memory = check_memory(case)
-        of_variant = [*_findings(case), *memory_findings]
+        # Memory is estimated with vLLM's allocator and graphs in mind: nothing is said of another engine's.
+        memory_findings, memory = check_memory(case) if engine.name == "vllm" else ([], None)
+        of_variant = [*_findings(case), *_own_drafter(case, read.directory(name)), *memory_findings]
         if running is not None:
             of_variant += check_running(case, running, memory)
         findings += [finding.model_copy(update={"variant": name}) for finding in of_variant]
@@ -117,12 +122,28 @@ def run_preflight(
 
 
 def _findings(case: Case) -> list[Finding]:
-    found_here = [*check_target(case), *check_tokenizer(case), *check_drafter(case), *check_speculation(case)]
+    speculation = check_speculation if case.stack.engine.name == "vllm" else check_other_engine
+    found_here = [
+        *check_target(case),
+        *check_flags(case),
+        *check_tokenizer(case),
+        *check_drafter(case),
+        *speculation(case),
+    ]
     if case.drafter is not None:
         found_here += check_files(case.drafter)
     elif case.spec is not None and case.spec.drafter is not None:
         found_here.append(found("FILE008", case.place("speculation.drafter"), case.spec.drafter.model))
     return found_here
+
+
+def _own_drafter(case: Case, directory: Path | None) -> list[Finding]:
+    """Whether a drafter that lies in the project is whole."""
+    drafter = case.spec.drafter if case.spec is not None else None
+    if drafter is None or not drafter.is_local or directory is None:
+        return []
+    faults = drafter_faults(directory)
+    return [found("FILE009", case.place("speculation.drafter"), f"{directory}: {'; '.join(faults)}")] if faults else []
 
 
 def _read_target(stack: Stack, directory: Path | None, *, remote: bool) -> Checkpoint:
@@ -158,7 +179,7 @@ class _Drafters:
 
     def of(self, variant: str, drafter: Drafter) -> Checkpoint | None:
         """The drafter's files; None if they are neither here nor may be looked at elsewhere."""
-        directory = self._directory(variant)
+        directory = self.directory(variant)
         key = (str(directory) if directory else drafter.model, drafter.revision)
         if key not in self._read:
             if directory is not None:
@@ -168,7 +189,8 @@ class _Drafters:
                     self._read[key] = read_checkpoint(files, tables=True)
         return self._read.get(key)
 
-    def _directory(self, variant: str) -> Path | None:
+    def directory(self, variant: str) -> Path | None:
+        """Where the drafter's files are or should be."""
         if isinstance(self._directories, Mapping):
             return self._directories.get(variant)
         return self._directories

@@ -1,5 +1,5 @@
 """The run as one self-contained page."""
 
-from outrider.report.build import write_report
+from outrider.report.build import Judged, write_report
 
-__all__ = ["write_report"]
+__all__ = ["Judged", "write_report"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from outrider.campaign.cell import Cell
     from outrider.campaign.compare import Point
     from outrider.campaign.stats import DriftReport
+    from outrider.decide.adaptive import Verdict
+    from outrider.decide.probe import Probe
     from outrider.report.outlook import Outlook
     from outrider.stack import Stack
 
@@ -47,6 +49,19 @@ _OUTLOOK_CHARTS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Verdicts beside the points' own choices.
+
+    Attributes:
+        probes: what probes of the stack's schedules came to.
+        expected: what an adaptive campaign expects of the whole grid.
+    """
+
+    probes: tuple[Probe, ...] = ()
+    expected: tuple[Verdict, ...] = ()
+
+
 def write_report(
     file: Path,
     *,
@@ -55,9 +70,9 @@ def write_report(
     points: Sequence[Point],
     drift: DriftReport | None,
     unsteady: bool = False,
-    outlook: Outlook | None = None,
-    no_outlook: str = "",
+    outlook: Outlook | str | None = None,
     title: str = "",
+    judged: Judged | None = None,
 ) -> Path:
     """Write the page, atomically; it needs no network to be read.
 
@@ -68,10 +83,12 @@ def write_report(
         points: `campaign.compare.compare` of them.
         drift: how much baseline itself moved, None if it was measured once only.
         unsteady: it moved so much that readers are warned.
-        outlook: decision surface and predictions; None leaves them out.
-        no_outlook: why there is none.
+        outlook: decision surface and predictions; a text says why there are none; None leaves them out.
         title: what to call the cells where no run stands behind them.
+        judged: what was judged beside the points.
     """
+    seen = None if isinstance(outlook, str) else outlook
+    palette = figures.colours(_variants(points, seen))
     page = _template().render(
         stack=stack,
         run=cells[0].run if cells else title or file.parent.name,
@@ -80,13 +97,15 @@ def write_report(
         wall_min=sum(c.wall_s for c in cells) / 60,
         choices=choose(points),
         points=points,
-        palette=figures.colours(_variants(points, outlook)),
+        palette=palette,
         charts=_charts(points),
-        outlook=outlook,
-        no_outlook=no_outlook,
-        outlook_charts=_outlook_charts(outlook, figures.colours(_variants(points, outlook))) if outlook else [],
-        priors=priors(outlook.session.fit.machine) if outlook else {},
-        factors=asdict(outlook.session.fit.factors) if outlook else {},
+        outlook=seen,
+        no_outlook=outlook if isinstance(outlook, str) else "",
+        outlook_charts=_outlook_charts(seen, palette) if seen else [],
+        priors=priors(seen.session.fit.machine) if seen else {},
+        factors=asdict(seen.session.fit.factors) if seen else {},
+        judged=judged or Judged(),
+        cells_kept=len(cells),
         drift=drift,
         unsteady=unsteady,
         failed=[c for c in cells if c.status == "failed"],

@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from outrider.decide.decision import Decision, Question, contexts_of, decide
+from outrider.decide.gates import gate_tree
 from outrider.decide.next_cell import NextCell, worth_measuring
 from outrider.decide.slo import Slo
 from outrider.decide.training_cost import training_cost
 from outrider.predict.session import Session, open_session
 from outrider.predict.validate import Pair, cross_validate, pairs_of
+from outrider.report.answers import Answer, answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from outrider.decide.gates import Gate
     from outrider.decide.options import Option, Paired
     from outrider.decide.places import PlaceChoice
     from outrider.predict.observations import Observation
@@ -38,15 +41,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A question of the node's owner, answered in a sentence, with where the answer comes from."""
-
-    question: str
-    answer: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class Outlook:
     """Everything below the cells.
 
@@ -56,6 +50,7 @@ class Outlook:
         rows: of the decision map.
         checked: each measured pair with what a model says that was fitted without it.
         next_cells: what to measure next.
+        gates: of the decision tree, over all rows.
         answers: the owner's questions.
     """
 
@@ -64,6 +59,7 @@ class Outlook:
     rows: tuple[Row, ...]
     checked: tuple[tuple[Pair, Prediction], ...]
     next_cells: tuple[NextCell, ...]
+    gates: tuple[Gate, ...]
     answers: tuple[Answer, ...]
 
     @property
@@ -124,55 +120,9 @@ def outlook_of(stack: Stack, cells: Sequence[Observation], paired: Paired | None
         replace(cell, why=f"{row.label}: {cell.why}") for row in rows for cell in worth_measuring(row.choices)
     )
     ranked = tuple(sorted(next_cells, key=lambda cell: -cell.expected_loss)[:5])
-    outlook = Outlook(session, tuple(decisions), tuple(rows), tuple(checked), ranked, ())
-    return replace(outlook, answers=tuple(_answers(outlook)))
-
-
-def _answers(outlook: Outlook) -> list[Answer]:
-    choices = [choice for row in outlook.rows for choice in row.choices]
-    wins = [c for c in choices if c.best.k]
-    sources = {s: sum(c.best.source == s for c in choices) for s in ("measured", "fitted", "prior")}
-    told = ", ".join(f"{count} {source}" for source, count in sources.items() if count)
-    best = max(wins, key=lambda c: c.best.speedup.mid if c.best.speedup else 0.0, default=None)
-    if best is None:
-        first = f"Nowhere beyond doubt: plain decoding at all {len(choices)} places."
-    else:
-        gain = best.best.speedup.mid if best.best.speedup else 1.0
-        first = (
-            f"At {len(wins)} of {len(choices)} places; most at {best.batch} user{'s' * (best.batch > 1)}, "
-            f"{best.band.words}: {best.best.variant}, {gain:.2f}x."
-        )
-    emitted = [e for d in outlook.decisions for e in d.emitted]
-    worth = [e for e in emitted if e.schedule.worthwhile]
-    second = (
-        f"{len(worth)} of {len(emitted)} context bands; emitted below, to be probed before it carries traffic."
-        if worth
-        else "No: one k, or none, does as well."
-    )
-    gates = outlook.decisions[0].gates
-    train = next(g for g in gates if g.name == "train")
-    errors = [abs(p.speedup.mid / pair.speedup - 1) for pair, p in outlook.checked if p.speedup]
-    fourth = (
-        f"{100 * sum(errors) / len(errors):.1f} % mean error, on {len(errors)} speedups each left out in turn."
-        if errors
-        else "Not known: too few pairs of plain and speculative cells to leave some out."
-    )
-    return [
-        Answer("Does speculation pay, and where?", first, told),
-        Answer("Does k have to change with load?", second, outlook.decisions[0].cost.source),
-        Answer("Is training a drafter worth it?", f"{train.verdict}: {train.why}.", "gates below"),
-        Answer("How far is the model to be trusted?", fourth, f"fitted to {outlook.session.fit.source}"),
-        Answer("What to measure next?", _next_text(outlook), "expected loss of deciding without it"),
-    ]
-
-
-def _next_text(outlook: Outlook) -> str:
-    if not outlook.next_cells:
-        return "Nothing on this grid: no unmeasured place could change the choice by 0.2 % or more."
-    first = outlook.next_cells[0]
-    return (
-        f"{first.option.variant} k={first.option.k} at {first.option.batch} users, {first.option.context:.0f} tokens."
-    )
+    gates = gate_tree(stack, [choice for row in rows for choice in row.choices], cost)
+    outlook = Outlook(session, tuple(decisions), tuple(rows), tuple(checked), ranked, (), ())
+    return replace(outlook, gates=tuple(gates), answers=tuple(answers(outlook, gates, cost)))
 
 
 def _first_rows(rows: Sequence[Row]) -> list[Row]:

@@ -97,9 +97,10 @@ def plan_for(
     source = stack.target.source
     return Plan(
         model=stack.target.served_name,
-        engine=stack.engine.name,
+        engine=stack.engine_of(variant).name,
         question=(source.probe_prompt, source.probe_answer) if source else _QUESTION,
-        speculates=spec is not None,
+        # Where k is chosen at run time it may be 0 by then.
+        speculates=spec is not None and not spec.auto,
         al_floor=al_floor if al_floor is not None else derived_floor(stack, variant),
         baseline=baseline or {},
     )
@@ -108,7 +109,8 @@ def plan_for(
 def derived_floor(stack: Stack, variant: str) -> float | None:
     """Acceptance length below which a drafter is not what its authors measured; None where none is published."""
     spec = stack.variant(variant).speculation
-    reported = spec.drafter.reported_al if spec and spec.drafter else {}
+    # Acceptance length grows with k, so a floor holds for the k that the authors measured and for no mixture.
+    reported = spec.drafter.reported_al if spec and spec.drafter and not spec.auto else {}
     return 1 + _SHARE_OF_REPORTED_GAIN * (min(reported.values()) - 1) if reported else None
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from outrider.engine import adapter
+from outrider.engine import adapter_of
+from outrider.runtime.announced import Announced
 from outrider.runtime.compose import ComposeOptions, ComposeRuntime
 from outrider.runtime.container import container_launch
 from outrider.runtime.local import LocalRuntime
@@ -52,11 +53,15 @@ class Settings:
 
 
 def runtime_for(kind: Kind, stack: Stack | None = None, settings: Settings = Settings()) -> Runtime:
-    """The runtime; `stack` is needed to start something with it.
+    """The runtime, which also tells Prometheus; `stack` is needed to start something with it.
 
     Raises:
         RuntimeStateError: the machine does not have what it needs.
     """
+    return Announced(_bare(kind, stack, settings), stack)
+
+
+def _bare(kind: Kind, stack: Stack | None, settings: Settings) -> Runtime:
     if kind is Kind.COMPOSE:
         return ComposeRuntime(
             state_dir(), stack, ComposeOptions(image=settings.image, api_key_file=settings.api_key_file)
@@ -76,7 +81,7 @@ def candidate(
     weights = tuple(path for path in (located.model_dir, located.drafter_dir) if path)
     if kind is Kind.COMPOSE:
         return Candidate(variant, replace(container_launch(stack, variant), port=port), weights)
-    launch = adapter(stack.engine.name).launch(
+    launch = adapter_of(stack, variant).launch(
         stack,
         variant,
         host=settings.host,

@@ -14,13 +14,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from outrider.engine import adapter
+from outrider.engine import adapter_of
 from outrider.errors import OutriderError, RuntimeStateError
-from outrider.model_store import locate
-from outrider.model_store.locate import expected
+from outrider.model_store import expected, locate, prepare
 from outrider.preflight import run_preflight
 from outrider.preflight.table import print_report
-from outrider.runtime import base
+from outrider.runtime import base, discovery
 from outrider.runtime.choice import Kind, Settings, candidate, runtime_for
 from outrider.runtime.entrypoint import KEY_VARIABLE
 from outrider.runtime.ports import LOOPBACK, free_port
@@ -66,7 +65,7 @@ def serve_command(
     chosen.variant(variant)
     console = Console(highlight=False)
     settings = Settings(listen, image, api_key_file, user, _directories(chosen))
-    key = _key(kind=runtime, settings=settings)
+    key = _key(chosen, variant, kind=runtime, settings=settings)
     _check(chosen, variant, accept or [], console)
     with unwinding_on_signals(), _bar(console) as bar:
         task = bar.add_task(f"{chosen.name}/{variant}", total=1.0, note="", visible=False)
@@ -119,7 +118,11 @@ def stop_command(
 ) -> None:
     """Stop engines and prove that nothing of them is left."""
     engines = runtime_for(runtime)
-    wanted = [s for s in engines.list() if _matches(s.name, stack, variant) and s.state is not base.State.ENDED]
+    known = [s for s in engines.list() if _matches(s.name, stack, variant)]
+    wanted = [s for s in known if s.state is not base.State.ENDED]
+    for status in known:
+        if status.state is base.State.ENDED:  # one that died by itself is a target until somebody has seen it
+            discovery.drop_engine(status.name)
     failed: list[OutriderError] = []
     for status in wanted:
         try:
@@ -169,8 +172,16 @@ def _directories(stack: Stack) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def _key(*, kind: Kind, settings: Settings) -> str | None:
+def _key(stack: Stack, variant: str, *, kind: Kind, settings: Settings) -> str | None:
     """The API key, checked; where there is none, nothing but loopback may be listened on."""
+    engine = adapter_of(stack, variant)
+    if engine.key_variable is None:
+        if settings.api_key_file is not None or settings.host not in LOOPBACK:
+            raise RuntimeStateError(
+                f"{engine.name} takes an API key on its command line only, which every user of the machine can read",
+                next_step="serve it on loopback without a key, and put a proxy with one in front",
+            )
+        return None
     if settings.api_key_file is None:
         key = os.environ.get(KEY_VARIABLE) if kind is Kind.LOCAL else None
         if not key and settings.host not in LOOPBACK:
@@ -189,10 +200,8 @@ def _key(*, kind: Kind, settings: Settings) -> str | None:
 
 def _check(stack: Stack, variant: str, accepted: list[str], console: Console) -> None:
     """Preflight: raises if the variant would not work."""
-    located = locate(stack, variant)
-    report = run_preflight(
-        stack, variant, model_dir=located.model_dir, drafter_dir=located.drafter_dir, accept=accepted
-    )
+    drafter_dir = expected(stack, variant).drafter_dir  # one that is not there is a finding
+    report = run_preflight(stack, variant, model_dir=prepare(stack), drafter_dir=drafter_dir, accept=accepted)
     if report.findings:
         print_report(report, console)
     if report.exit_code == 1:
@@ -213,7 +222,7 @@ def _show_steps(steps: list[str], console: Console) -> None:
 
 
 def _introduce(stack: Stack, running: base.Running, console: Console) -> None:
-    facts = adapter(stack.engine.name).startup_facts(running.log_lines())
+    facts = adapter_of(stack, running.name.rpartition("/")[2]).startup_facts(running.log_lines())
     console.print(
         f"[bold]{running.name}[/] answers at [bold]{running.url}/v1[/] as model {stack.target.served_name}",
         soft_wrap=True,

@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any
 from outrider import __version__
 from outrider.errors import EngineError, RuntimeStateError
 from outrider.model_store.locate import cache_root
-from outrider.runtime import diagnosis, ports, readiness
+from outrider.runtime import ports, readiness
 from outrider.runtime.base import State, Status
-from outrider.runtime.compose_running import ComposeRunning, LogPump, status_from
+from outrider.runtime.compose_running import ComposeRunning, status_from
+from outrider.runtime.container import foreign_image, mounts, on_host
 from outrider.runtime.docker_engine import DockerEngine
 from outrider.runtime.lock import locked
 from outrider.runtime.record import entry
 from outrider.runtime.render_compose import NAME_LABEL, compose_text, service_name
 from outrider.runtime.secret import place_key, read_key
+from outrider.runtime.starting import await_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,17 +95,16 @@ class ComposeRuntime:
             self._refuse_running(name)
             ports.require_free(launch.port, host)
             env = self._environment(stack, host, launch.port, weights, files.record.parent)
+            _require_mounts(stack, variant, os.environ | env)
             project = files.record.with_name("compose.yaml")
             project.write_text(compose_text(stack, tuple(stack.variants), __version__), encoding="utf-8")
-            target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
-            self._docker.require_image(
-                env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}"), f"outrider image build {target}"
-            )
+            self._require_image(stack, variant, env)
             up = ("up", "--detach", "--no-deps", "--force-recreate", service_name(variant))
             try:
                 self._docker.compose(project, "--profile", service_name(variant), *up, env=env)
                 running = ComposeRunning(self._docker, name, self._facts(name), self._options.grace_s)
-                self._await_answer(running, launch, weights, on_progress or (lambda _progress: None))
+                budget = readiness.budget_for(launch, weights, fixed_s=self._options.fixed_s)
+                await_answer(running, launch, budget, on_progress=on_progress)
             except BaseException:  # Ctrl-C included: nothing stays running
                 self._end(name)
                 raise
@@ -181,42 +182,20 @@ class ComposeRuntime:
             )
         return env
 
+    def _require_image(self, stack: Stack, variant: str, env: Mapping[str, str]) -> None:
+        if foreign := foreign_image(stack, variant):
+            image = os.environ.get("OUTRIDER_SGLANG_IMAGE", foreign)
+            self._docker.require_image(image, f"docker pull {image}")
+            return
+        target = "serve" if stack.engine.build == "cuda" else "serve-cpu"
+        image = env.get("OUTRIDER_IMAGE", f"outrider/{target}:{__version__}")
+        self._docker.require_image(image, f"outrider image build {target}")
+
     def _facts(self, name: str) -> dict[str, Any]:
         found = self._docker.containers(f"{NAME_LABEL}={name}")
         if not found:
             raise EngineError(f"Compose made no container for {name}", next_step="docker compose ps --all")
         return found[0]
-
-    def _await_answer(
-        self, running: ComposeRunning, launch: Launch, weights: Sequence[Path], on_progress: Callable[[Progress], None]
-    ) -> None:
-        budget = readiness.Budget(
-            self._options.fixed_s,
-            launch.weight_bytes,
-            readiness.measure_bandwidth(weights) or readiness.ASSUMED_BANDWIDTH,
-        )
-        pump = LogPump(self._docker, running.container)
-        outcome = readiness.wait_ready(
-            launch,
-            running.url,
-            budget,
-            readiness.StartProgress(launch.progress),
-            new_lines=pump.new_lines,
-            bytes_read=running.bytes_read,
-            died_within=running.died_within,
-            on_progress=on_progress,
-        )
-        if failure := running.failure():
-            raise failure
-        if outcome:
-            raise diagnosis.explain(
-                f"the engine of {running.name} did not become ready",
-                running.log_lines(),
-                ending=f"given up after its budget of {budget}; {launch.health_path} said last: {outcome}",
-                code=None,
-                oom_kills=0,
-                log=f"docker logs {running.container[:12]}",
-            )
 
     def _end(self, name: str) -> None:
         for facts in self._docker.containers(f"{NAME_LABEL}={name}"):
@@ -229,6 +208,17 @@ class ComposeRuntime:
                 f"{name} was stopped, but its port {port} is still taken",
                 evidence=ports.describe_owners(port, "127.0.0.1"),
                 next_step="end that process; Docker's proxy lets go within a second",
+            )
+
+
+def _require_mounts(stack: Stack, variant: str, env: Mapping[str, str]) -> None:
+    """Refuse a model directory that is not there, which Docker would say in the words of its mounts."""
+    for mount in mounts(stack, variant):
+        if not (path := on_host(mount.source, env)).is_dir():
+            raise RuntimeStateError(
+                f"a model of {stack.name}/{variant} is not on this machine",
+                evidence=f"{path}, from {mount.source}, is no directory",
+                next_step="download it to there (outrider fetch, or the repository's own tool), or set that variable",
             )
 
 

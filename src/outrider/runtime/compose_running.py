@@ -8,6 +8,7 @@ import datetime as dt
 import queue
 import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
@@ -15,6 +16,7 @@ import psutil
 
 from outrider.runtime import diagnosis, process_group
 from outrider.runtime.base import State, Status
+from outrider.runtime.record import oom_kill_count
 from outrider.runtime.render_compose import BIND_LABEL, PORT_LABEL
 from outrider.runtime.running import base_url
 
@@ -58,7 +60,7 @@ def ending(facts: Mapping[str, Any]) -> str | None:
     state = facts["State"]
     if state["Status"] == "running" and not state.get("Restarting"):
         return None
-    oom = 1 if state.get("OOMKilled") else 0
+    oom = 1 if state.get("OOMKilled") else None  # Docker misses some
     words = diagnosis.describe_exit(state["ExitCode"], because=None, oom_kills=oom)
     return f"{words}; restarted {facts['RestartCount']} times" if facts.get("RestartCount") else words
 
@@ -143,7 +145,12 @@ class ComposeRunning:
         self._url = url_from(facts)
         self.container = str(facts["Id"])
         self._pid: int | None = facts["State"].get("Pid") or None
+        self._first = process_group.look_up(self._pid) if self._pid else None
+        self._oom_kills_before = oom_kill_count()
+        self._ended = False
         self._restarts = int(facts.get("RestartCount") or 0)
+        self._started_at = when(facts["State"].get("StartedAt", "")) or time.time()
+        self._pump: LogPump | None = None
         _foreground.add(self)
 
     @property
@@ -170,17 +177,31 @@ class ComposeRunning:
         """The engine's output, oldest first."""
         return [line for line in _LINE_END.split(self._docker.log_text(self.container, last)) if line.strip()]
 
+    @property
+    def log_place(self) -> str:
+        """The command that shows the whole log."""
+        return f"docker logs {self.container[:12]}"
+
+    def new_lines(self) -> list[str]:
+        """Log lines since the last call."""
+        if self._pump is None:
+            self._pump = LogPump(self._docker, self.container)
+        return self._pump.new_lines()
+
     def alive(self) -> bool:
         """Whether the engine that was started still runs: one that Docker started again is another."""
-        facts = self._docker.inspect(self.container)
+        facts = None if self._ended else self._docker.inspect(self.container)
         if facts is None or facts["State"]["Status"] != "running":
             return False
         return int(facts.get("RestartCount") or 0) == self._restarts
 
     def died_within(self, timeout_s: float) -> bool:
-        """Wait for the engine's end, at most this long."""
-        row = process_group.look_up(self._pid) if self._pid else None
-        return (row is None or process_group.wait_gone(row.ref, timeout_s)) or not self.alive()
+        """Wait for the engine's end, at most this long; its process tells sooner than Docker does."""
+        if self._first is None:  # another machine's engine, or gone before it was looked up
+            time.sleep(timeout_s)
+            return not self.alive()
+        self._ended = self._ended or process_group.wait_gone(self._first.ref, timeout_s)
+        return self._ended or not self.alive()
 
     def bytes_read(self) -> int:
         """Bytes that the container's processes have read from storage; 0 where this user may not know."""
@@ -196,14 +217,20 @@ class ComposeRunning:
         """Why it is not alive, with its last log lines; None while it lives."""
         if self.alive():
             return None
-        facts = self._docker.inspect(self.container) or {"State": {"Status": "exited", "ExitCode": None}}
+        code, oom_kills = self._docker.first_end(self.container, self._started_at)
+        facts = self._docker.inspect(self.container)
+        if code is None and facts is not None and facts["State"]["Status"] != "running":
+            code, oom_kills = facts["State"]["ExitCode"], int(facts["State"]["OOMKilled"])
+        if self._first is not None:  # it ran on this machine, whose kernel counts them; Docker misses some
+            oom_kills = max(oom_kills, oom_kill_count() - self._oom_kills_before)
+        again = "; Docker has started it again" if facts is not None and facts.get("RestartCount") else ""
         return diagnosis.explain(
             f"the engine of {self.name} ended",
             self.log_lines(),
-            ending=ending(facts) or "it ended, and Docker has started it again",
-            code=facts["State"].get("ExitCode"),
-            oom_kills=1 if facts["State"].get("OOMKilled") else 0,
-            log=f"docker logs {self.container[:12]}",
+            ending=diagnosis.describe_exit(code, because=None, oom_kills=oom_kills) + again,
+            code=code,
+            oom_kills=oom_kills,
+            log=self.log_place,
         )
 
     def detach(self) -> None:

@@ -6,14 +6,19 @@ at the host: directories are named by Compose variables that have the names of O
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outrider.engine import adapter
+from outrider.engine import adapter_of
+from outrider.engine.sglang import sglang_python
 from outrider.engine.vllm import engine_python
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from outrider.engine import Launch
     from outrider.stack import Drafter, Stack, Target
 
@@ -21,7 +26,8 @@ PORT = 8000  # inside; the port outside is the runtime's choice
 TARGET_DIR = Path("/models/target")
 DRAFTER_DIR = Path("/models/drafter")
 CACHE_DIR = Path("/var/cache/outrider")
-_HOST_ONLY = ("LD_PRELOAD",)  # paths of the host; the image's entrypoint sets its own
+_VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
+_HOST_ONLY = ("LD_PRELOAD", "PYTHONPATH")  # paths of the host; the image's entrypoint sets its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Mount:
 def container_launch(stack: Stack, variant: str) -> Launch:
     """How to start a variant inside its container."""
     spec = stack.variant(variant).speculation
-    launch = adapter(stack.engine.name).launch(
+    launch = adapter_of(stack, variant).launch(
         stack,
         variant,
         host="0.0.0.0",  # noqa: S104 - inside the container; what is published is loopback
@@ -48,8 +54,17 @@ def container_launch(stack: Stack, variant: str) -> Launch:
         model_dir=TARGET_DIR,
         drafter_dir=DRAFTER_DIR if spec and spec.drafter else None,
     )
-    argv = tuple("python3" if word == engine_python() else word for word in launch.argv)
-    return replace(launch, argv=argv, env={k: v for k, v in launch.env.items() if k not in _HOST_ONLY})
+    argv = tuple("python3" if word in {engine_python(), sglang_python()} else word for word in launch.argv)
+    env = {k: v for k, v in launch.env.items() if k not in _HOST_ONLY}
+    if foreign_image(stack, variant):
+        env |= {"HOME": str(CACHE_DIR)}  # the root is read-only, and compile caches go below the home directory
+    return replace(launch, argv=argv, env=env)
+
+
+def foreign_image(stack: Stack, variant: str) -> str | None:
+    """The engine's own image, for an engine that Outrider builds none of; None if it does."""
+    engine = stack.engine_of(variant)
+    return f"lmsysorg/sglang:v{engine.version}" if engine.name == "sglang" else None
 
 
 def mounts(stack: Stack, variant: str) -> tuple[Mount, ...]:
@@ -76,3 +91,8 @@ def drafter_source(drafter: Drafter) -> str:
     if drafter.is_local:
         return f"${{OUTRIDER_PROJECT:-..}}/{drafter.model.removeprefix('./')}"
     return f"${{OUTRIDER_MODELS:-/srv/models}}/{drafter.model}"
+
+
+def on_host(source: str, env: Mapping[str, str]) -> Path:
+    """Where a mount's source lies, with its Compose variables (`${NAME:-default}`) filled in from `env`."""
+    return Path(_VARIABLE.sub(lambda match: env.get(match[1]) or os.path.expandvars(match[2]), source))

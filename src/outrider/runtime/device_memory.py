@@ -82,14 +82,22 @@ def wait_until_free(stack: Stack, *, wait_s: float = _WAIT_S, query: Callable[..
     """Wait until the stack's GPUs have room for its engine; nothing to do without GPUs.
 
     Raises:
-        RuntimeStateError: they have not; names the processes that hold memory.
+        RuntimeStateError: there are fewer GPUs than it needs, or they have no room; names the processes that hold it.
     """
     if stack.engine.build != "cuda":
         return
     need = stack.parallel.tensor * stack.parallel.pipeline * stack.parallel.data
     share = stack.memory.gpu_utilization or _DEFAULT_UTILIZATION
     deadline = time.monotonic() + wait_s
-    while short := short_of_room(parse_gpus(query(*_GPU_QUERY)), need, share):
+    gpus = parse_gpus(query(*_GPU_QUERY))
+    if len(gpus) < need:
+        raise RuntimeStateError(
+            f"{stack.name} needs {need} GPUs, this machine has {len(gpus)}",
+            evidence=f"parallel sizes {stack.parallel.tensor} x {stack.parallel.pipeline} x {stack.parallel.data}; "
+            f"nvidia-smi lists {', '.join(f'GPU {gpu.index}' for gpu in gpus) or 'none'}",
+            next_step="lower parallel.tensor, or serve where there are enough; `dmesg` tells of one that was lost",
+        )
+    while short := short_of_room(gpus, need, share):
         if time.monotonic() > deadline:
             holders = parse_holders(query(*_APP_QUERY))
             seen = [f"GPU {gpu.index}: {gpu.used_mib} of {gpu.total_mib} MiB are in use" for gpu in short]
@@ -99,3 +107,4 @@ def wait_until_free(stack: Stack, *, wait_s: float = _WAIT_S, query: Callable[..
                 next_step="end these processes by their PID, or lower memory.gpu_utilization",
             )
         time.sleep(_LOOK_AGAIN_S)
+        gpus = parse_gpus(query(*_GPU_QUERY))

@@ -122,6 +122,11 @@ FAULTS = (
         "lower the KV cache or the context, or end what else holds memory",
     ),
     _fault(
+        r"Insufficient space in /dev/shm for shared-memory allocation: (.+?)\. ",
+        "its shared memory is too small: {0}",
+        "enlarge /dev/shm, for a container with OUTRIDER_SHM",
+    ),
+    _fault(
         r"No space left on device",
         "a disk is full (/dev/shm counts)",
         "`df -h` shows which one; free it, or enlarge the container's shared memory",
@@ -132,13 +137,13 @@ FAULTS = (
 )
 
 
-def describe_exit(code: int | None, *, because: str | None, oom_kills: int) -> str:
+def describe_exit(code: int | None, *, because: str | None, oom_kills: int | None) -> str:
     """What the kernel says about an ended engine.
 
     Args:
         code: exit code; negative signal number if a signal ended it; None if nobody collected it.
         because: what ended the run, as in the record.
-        oom_kills: processes that the OOM killer ended on this machine during the run.
+        oom_kills: processes that the OOM killer ended on this machine during the run; None if unknown.
     """
     if code is None:
         how = "its exit code was not seen (its supervisor was killed)"
@@ -150,12 +155,13 @@ def describe_exit(code: int | None, *, because: str | None, oom_kills: int) -> s
         how = f"exit code {code}"
     if because in {"stop", "owner"}:
         how += ", after it was asked to stop" if because == "stop" else ", after its starter was gone"
-    elif code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
-        how += (
-            f"; the kernel's OOM killer ended {oom_kills} process(es) on this machine meanwhile"
-            if oom_kills
-            else "; the kernel's OOM killer ended nothing meanwhile, so somebody sent it"
-        )
+    elif oom_kills or code in {-signal.SIGKILL, 128 + signal.SIGKILL}:
+        if oom_kills is None:
+            how += "; `dmesg` tells whether the kernel's OOM killer sent it"
+        elif oom_kills:
+            how += f"; the kernel's OOM killer ended {oom_kills} process(es) on this machine meanwhile"
+        else:
+            how += "; the kernel's OOM killer ended nothing meanwhile, so somebody sent it"
     return how
 
 
@@ -207,12 +213,15 @@ def explain(what: str, lines: Sequence[str], *, ending: str, code: int | None, o
         if match[0] not in shown:
             evidence = f"{match[0].strip()}\n  {evidence}"
         return EngineError(f"{what}: {cause}", evidence=evidence, next_step=fault.next_step)
-    if (line := last_error_line(lines)) is not None:
-        return EngineError(f"{what}: {line}", evidence=evidence, next_step=f"read the log before that line: {log}")
-    if code in {-signal.SIGKILL, 128 + signal.SIGKILL} and oom_kills:
+    line = last_error_line(lines)
+    died_unheard = line is None or any(words in line for words in _WRAPPERS)  # the one that was killed says nothing
+    if oom_kills and (died_unheard or code in {-signal.SIGKILL, 128 + signal.SIGKILL}):
         return EngineError(
             f"{what}: the kernel's OOM killer probably ended it",
             evidence=evidence,
-            next_step="lower the KV cache or the context, or end what else holds memory; `dmesg` names the victim",
+            next_step="lower the KV cache or the context, raise its memory limit if it has one (OUTRIDER_MEMORY), "
+            "or end what else holds memory; `dmesg` names the victim",
         )
+    if line is not None:
+        return EngineError(f"{what}: {line}", evidence=evidence, next_step=f"read the log before that line: {log}")
     return EngineError(f"{what}: {ending}", evidence=evidence, next_step=f"read {log}")

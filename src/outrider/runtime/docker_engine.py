@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import RuntimeStateError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OLDEST_COMPOSE = (2, 17)  # `--profile` beside an explicit service, file secrets on a read-only root
+_END_WAIT_S = 10
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
 
@@ -109,6 +111,17 @@ class DockerEngine:
                 f"the image {image} is not here", evidence="docker image ls", next_step=how
             ) from None
 
+    def registry_digest(self, tag: str) -> str:
+        """What a tag means in its registry now: the digest of its manifest or, for several platforms, of their index.
+
+        Raises:
+            RuntimeStateError: the registry cannot be reached, refuses, or has no such tag.
+        """
+        try:
+            return str(self._client.images.get_registry_data(tag).id)
+        except self._errors.APIError as error:
+            raise RuntimeStateError(f"the registry of {tag} does not tell", evidence=str(error.explanation)) from error
+
     def containers(self, label: str) -> list[dict[str, Any]]:
         """`docker inspect` of every container that carries a label (`key` or `key=value`), newest first."""
         found = self._client.containers.list(all=True, filters={"label": label}, ignore_removed=True)
@@ -131,6 +144,24 @@ class DockerEngine:
     def log_stream(self, container: str) -> Iterator[bytes]:
         """Output as it comes, from the beginning; ends with the container."""
         yield from self._client.containers.get(container).logs(stream=True, follow=True)
+
+    def first_end(self, container: str, since: float) -> tuple[int | None, int]:
+        """How a container's first run since then ended: exit code and kills by the OOM killer; (None, 0) if unknown.
+
+        Its own facts tell of the latest run only, and its restart policy may have begun that already. Where its process
+        has just ended, Docker's word of that is waited for.
+        """
+        wanted = {"container": container, "event": ["oom", "die"]}
+        events = self._client.events(
+            since=int(since), until=int(time.time()) + _END_WAIT_S, filters=wanted, decode=True
+        )
+        oom_kills = 0
+        for event in events:
+            if event["status"] == "die":
+                events.close()
+                return int(event["Actor"]["Attributes"]["exitCode"]), oom_kills
+            oom_kills += 1
+        return None, oom_kills
 
     def stop(self, container: str, grace_s: int) -> None:
         """End a container: SIGTERM, then SIGKILL; harmless when it is gone. It is kept for its log."""

@@ -24,9 +24,10 @@ from outrider.errors import EngineError, RuntimeStateError
 from outrider.runtime import diagnosis, ports, process_group, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.lock import locked
-from outrider.runtime.log import SEGMENT_BYTES, LogFollower, read_lines
+from outrider.runtime.log import SEGMENT_BYTES, read_lines
 from outrider.runtime.record import Entry, Record, entry, read_record
 from outrider.runtime.running import LocalRunning, base_url, end_run, release
+from outrider.runtime.starting import await_answer
 from outrider.runtime.supervisor import Order
 
 if TYPE_CHECKING:
@@ -88,15 +89,13 @@ class LocalRuntime:
         with locked(files.lock, name):
             expected_s = self._clear_way(files)
             ports.require_free(launch.port, host)
-            budget = readiness.Budget(
-                self._fixed_s,
-                launch.weight_bytes,
-                self._bandwidth or readiness.measure_bandwidth(weights) or readiness.ASSUMED_BANDWIDTH,
-                self._stall_s,
+            budget = readiness.budget_for(
+                launch, weights, fixed_s=self._fixed_s, bandwidth=self._bandwidth, stall_s=self._stall_s
             )
             running = self._spawn(files, launch, host, dict(labels or {}))
             try:
-                self._await_answer(running, launch, budget, expected_s, on_progress or _ignore)
+                await_answer(running, launch, budget, expected_s=expected_s, on_progress=on_progress)
+                self._require_ours(running, launch.port)
                 self._note_ready(running, files, detach=detached)
             except BaseException:  # Ctrl-C included: nothing stays behind
                 running.abandon()
@@ -182,38 +181,6 @@ class LocalRuntime:
             )
         return LocalRunning(files, record, supervisor)
 
-    def _await_answer(
-        self,
-        running: LocalRunning,
-        launch: Launch,
-        budget: readiness.Budget,
-        expected_s: float | None,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        run = running.record.run
-        outcome = readiness.wait_ready(
-            launch,
-            running.url,
-            budget,
-            readiness.StartProgress(launch.progress, expected_s),
-            new_lines=LogFollower(running.log_file).new_lines,
-            bytes_read=lambda: process_group.bytes_read(process_group.members(run)),
-            died_within=lambda timeout_s: process_group.wait_gone(run.engine, timeout_s),
-            on_progress=on_progress,
-        )
-        if failure := running.failure():
-            raise failure
-        if outcome:
-            raise diagnosis.explain(
-                f"the engine of {running.name} did not become ready",
-                running.log_lines(),
-                ending=f"given up after its budget of {budget}; {launch.health_path} said last: {outcome}",
-                code=None,
-                oom_kills=0,
-                log=str(running.log_file),
-            )
-        self._require_ours(running, launch.port)
-
     def _note_ready(self, running: LocalRunning, files: Entry, *, detach: bool) -> None:
         if not running.note_ready(detach=detach):
             raise running.failure() or EngineError(
@@ -285,7 +252,3 @@ def _refuse_secrets(argv: Sequence[str]) -> None:
                 evidence=f"argv[{argv.index(argument)}]",
                 next_step="pass it in the environment (vLLM reads VLLM_API_KEY and HF_TOKEN)",
             )
-
-
-def _ignore(_progress: Progress) -> None:
-    """Show nothing."""

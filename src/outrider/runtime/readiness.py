@@ -89,6 +89,19 @@ def measure_bandwidth(weights: Iterable[Path]) -> float | None:
     return total / elapsed if total >= _PROGRESS_BYTES and elapsed > 0 else None
 
 
+def budget_for(
+    launch: Launch,
+    weights: Iterable[Path],
+    *,
+    fixed_s: float = FIXED_S,
+    bandwidth: float | None = None,
+    stall_s: float = STALL_S,
+) -> Budget:
+    """The budget of one start; a short read of its weights measures the disk unless `bandwidth` says its speed."""
+    speed = bandwidth or measure_bandwidth(weights) or ASSUMED_BANDWIDTH
+    return Budget(fixed_s, launch.weight_bytes, speed, stall_s)
+
+
 class StartProgress:
     """What a start has achieved, from its log lines; pure but for the clock readings it is given.
 

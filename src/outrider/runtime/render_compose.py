@@ -30,10 +30,14 @@ BIND_LABEL = "dev.outrider.bind"
 _HEADER = """\
 # Rendered by `outrider render {stack} {what} --as compose`; change the stack, not this file.
 # Variables: OUTRIDER_BIND, OUTRIDER_PORT, OUTRIDER_API_KEY_FILE, OUTRIDER_CACHE, OUTRIDER_MODELS, OUTRIDER_PROJECT,
-# OUTRIDER_IMAGE, OUTRIDER_UID, OUTRIDER_GID, OUTRIDER_SHM, OUTRIDER_NOFILE, OUTRIDER_MEMLOCK (docs/operating.md).
+# OUTRIDER_IMAGE, OUTRIDER_UID, OUTRIDER_GID, OUTRIDER_SHM, OUTRIDER_MEMORY, OUTRIDER_NOFILE, OUTRIDER_MEMLOCK
+# (docs/operating.md).
 """
 
 
+_CHECK = ("-P", "-m", "outrider.runtime.healthcheck")
+# In an image without Outrider; `urlopen` raises for anything but a good answer.
+_BARE_CHECK = ("-c", "import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)")
 _ALIAS = "engine"  # under which the load service finds whichever variant runs
 _MERGE = "merge-the-template"
 
@@ -102,6 +106,7 @@ def _template(stack: Stack, version: str) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "tmpfs": ["/tmp:mode=1777"],  # noqa: S108 - the container's own
         "shm_size": "${OUTRIDER_SHM:-%s}" % ("16gb" if cuda else "1gb"),
+        "mem_limit": "${OUTRIDER_MEMORY:-0}",  # none; with one, the kernel ends the engine and not a neighbour
         "ulimits": _ulimits(cuda=cuda),
         "ports": [f"${{OUTRIDER_BIND:-127.0.0.1}}:${{OUTRIDER_PORT:-8000}}:{container.PORT}"],
         "secrets": [KEY_NAME],
@@ -138,9 +143,12 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
     launch = container.container_launch(stack, variant)
     budget = start_budget(stack, launch)
     health = f"http://127.0.0.1:{launch.port}{launch.health_path}"
+    foreign = container.foreign_image(stack, variant)
+    own_image = {"image": f"${{OUTRIDER_SGLANG_IMAGE:-{foreign}}}"} if foreign else {}
     return {
         _MERGE: True,
         "profiles": [service_name(variant)],
+        **own_image,
         "command": [_literal(word) for word in launch.argv],
         "environment": {name: _literal(value) for name, value in launch.env.items()},
         "volumes": [
@@ -153,7 +161,7 @@ def _service(stack: Stack, variant: str) -> dict[str, Any]:
         ],
         "networks": {"default": {"aliases": [_ALIAS]}},
         "healthcheck": {
-            "test": ["CMD", "python3", "-P", "-m", "outrider.runtime.healthcheck", health],
+            "test": ["CMD", "python3", *(_BARE_CHECK if foreign else _CHECK), health],
             "interval": "5s",
             "timeout": "6s",
             "retries": 3,

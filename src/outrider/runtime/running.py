@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from outrider.errors import EngineError, RuntimeStateError
 from outrider.runtime import diagnosis, ports, process_group
 from outrider.runtime.lock import locked
-from outrider.runtime.log import read_lines
+from outrider.runtime.log import LogFollower, read_lines
 from outrider.runtime.record import Entry, Record, read_record, write_record
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class LocalRunning:
         self._record = record
         self._supervisor = supervisor
         self._owner_pid = os.getpid()
+        self._follower = LogFollower(files.log)
         _foreground.add(self)
 
     @property
@@ -65,6 +66,23 @@ class LocalRunning:
         """The engine's output, oldest first."""
         return read_lines(self._files.log, last)
 
+    @property
+    def log_place(self) -> str:
+        """Where the whole log is."""
+        return str(self.log_file)
+
+    def new_lines(self) -> list[str]:
+        """Log lines since the last call."""
+        return self._follower.new_lines()
+
+    def bytes_read(self) -> int:
+        """Bytes that the run's processes have read from storage."""
+        return process_group.bytes_read(process_group.members(self._record.run))
+
+    def died_within(self, timeout_s: float) -> bool:
+        """Wait for the engine's end, at most this long."""
+        return process_group.wait_gone(self._record.engine, timeout_s)
+
     def alive(self) -> bool:
         """Whether the engine's main process lives now."""
         return process_group.lives(self._record.engine)
@@ -82,7 +100,7 @@ class LocalRunning:
             ending=ending,
             code=ended.exit_code,
             oom_kills=ended.oom_kills,
-            log=str(self.log_file),
+            log=self.log_place,
         )
 
     def stop(self) -> None:

@@ -25,6 +25,7 @@ from outrider.runtime.lock import locked
 from outrider.runtime.record import entry
 from outrider.runtime.render_systemd import DIGEST_KEY, NAME_KEY, PORT_KEY, UnitOptions, unit_name, unit_text
 from outrider.runtime.running import base_url
+from outrider.runtime.starting import await_answer
 from outrider.runtime.unit_state import UnitState, ending, facts_of, parse_show, unit_state
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class SystemdRuntime:
             try:
                 self._systemd.run("reset-failed", unit, check=False)
                 self._systemd.run("start", "--no-block", unit)
-                self._await_answer(running, launch, weights, on_progress or (lambda _progress: None))
+                budget = readiness.budget_for(launch, weights, fixed_s=self._fixed_s)
+                await_answer(running, launch, budget, on_progress=on_progress)
                 self._systemd.run("start", unit)  # joins the start under way: returns once the gate has seen it too
             except BaseException:  # Ctrl-C included: nothing stays behind
                 self._systemd.run("stop", unit, check=False)
@@ -196,36 +198,6 @@ class SystemdRuntime:
             ) from error
         self._systemd.run("daemon-reload")
 
-    def _await_answer(
-        self, running: UnitRunning, launch: Launch, weights: Sequence[Path], on_progress: Callable[[Progress], None]
-    ) -> None:
-        budget = readiness.Budget(
-            self._fixed_s,
-            launch.weight_bytes,
-            readiness.measure_bandwidth(weights) or readiness.ASSUMED_BANDWIDTH,
-        )
-        outcome = readiness.wait_ready(
-            launch,
-            running.url,
-            budget,
-            readiness.StartProgress(launch.progress),
-            new_lines=running.new_lines,
-            bytes_read=running.bytes_read,
-            died_within=running.died_within,
-            on_progress=on_progress,
-        )
-        if failure := running.failure():
-            raise failure
-        if outcome:
-            raise diagnosis.explain(
-                f"the engine of {running.name} did not become ready",
-                running.log_lines(),
-                ending=f"given up after its budget of {budget}; {launch.health_path} said last: {outcome}",
-                code=None,
-                oom_kills=0,
-                log=f"journalctl --unit {running.unit}",
-            )
-
 
 def _require_user(user: str) -> None:
     """Refuse an account that does not exist, which systemd notices only when the unit starts."""
@@ -259,6 +231,11 @@ class UnitRunning:
     def log_file(self) -> Path | None:
         """None: the journal keeps the log."""
         return None
+
+    @property
+    def log_place(self) -> str:
+        """The command that shows the whole log."""
+        return f"journalctl --unit {self.unit}"
 
     def log_lines(self, last: int | None = None) -> Sequence[str]:
         """Output of this run, oldest first."""
@@ -309,7 +286,7 @@ class UnitRunning:
             ending=ending(found) or "it ended, and systemd has started it again",
             code=found.exit_code,
             oom_kills=1 if found.result == "oom-kill" else 0,
-            log=f"journalctl --unit {self.unit}",
+            log=self.log_place,
         )
 
     def stop(self) -> None:

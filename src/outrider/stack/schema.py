@@ -113,6 +113,8 @@ class Speculation(_Strict):
         k: number of speculative tokens a step (`num_speculative_tokens`).
         drafter: required by methods with weights, refused by look-up methods.
         schedule: dynamic k: `[first batch, last batch, k]` bands, inclusive, first at 1, no gap or overlap.
+        auto: k is chosen while the engine runs, by measured utility; `k` is the upper bound, `schedule` what it
+            starts from.
         lookup_min: shortest n-gram that may match (n-gram methods).
         lookup_max: longest n-gram that is looked up.
         options: further fields of the engine's own speculative configuration.
@@ -122,6 +124,7 @@ class Speculation(_Strict):
     k: int = Field(gt=0, le=64)
     drafter: Drafter | None = None
     schedule: tuple[tuple[int, int, int], ...] | None = None
+    auto: bool = False
     lookup_min: int | None = Field(None, ge=1)
     lookup_max: int | None = Field(None, ge=1)
     options: dict[str, bool | int | float | str | list[float]] = Field(default_factory=dict)
@@ -166,22 +169,23 @@ class Speculation(_Strict):
         return self
 
 
+class Engine(_Strict):
+    """A pinned engine and the flags that every variant on it shares."""
+
+    name: Literal["vllm", "sglang"] = "vllm"
+    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
+    build: Literal["cpu", "cuda"]
+    flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
+
+
 class Variant(_Strict):
     """One way of serving the target; what it says is laid over the stack."""
 
     description: str = ""
+    engine: Engine | None = Field(None, description="another engine than the stack's, with flags of its own")
     speculation: Speculation | None = None
     flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
     env: dict[EnvName, str] = Field(default_factory=dict)
-
-
-class Engine(_Strict):
-    """The pinned engine and the flags that every variant shares."""
-
-    name: Literal["vllm"] = "vllm"
-    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
-    build: Literal["cpu", "cuda"]
-    flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
 
 
 class Parallel(_Strict):
@@ -296,6 +300,10 @@ class Stack(_Strict):
         if self.variants["baseline"].speculation is not None:
             msg = "`variants.baseline` must not speculate"
             raise ValueError(msg)
+        for name, variant in self.variants.items():
+            if variant.engine and variant.engine.build != self.engine.build:
+                msg = f"`variants.{name}.engine.build` is {variant.engine.build}, the node's is {self.engine.build}"
+                raise ValueError(msg)
         if unknown := [v for v in self.campaign.variants if v not in self.variants]:
             msg = f"`campaign.variants` names {', '.join(unknown)}, which `variants` does not have"
             raise ValueError(msg)
@@ -317,6 +325,14 @@ class Stack(_Strict):
                 next_step=f"one of: {', '.join(self.variants)}",
             )
         return self.variants[name]
+
+    def engine_of(self, variant: str) -> Engine:
+        """The engine that a variant runs on: its own, else the stack's.
+
+        Raises:
+            StackError: the stack has no such variant.
+        """
+        return self.variant(variant).engine or self.engine
 
     def digest(self) -> str:
         """Sixteen hex digits over the whole stack; cells carry it, and others' cells are refused by it.

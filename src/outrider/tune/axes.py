@@ -31,12 +31,14 @@ class Kept:
         name: alternative to keep; None keeps the stack as it is.
         why: one sentence with the figures.
         wins, loses: places (workload and concurrency) where it is faster or slower beyond doubt.
+        evidence: its speedup at every place, with the interval.
     """
 
     name: str | None
     why: str
     wins: int = 0
     loses: int = 0
+    evidence: tuple[str, ...] = ()
 
 
 @cache
@@ -103,10 +105,17 @@ def judge(points: Sequence[Point]) -> Kept:
         mean = sum(g.mid for g in gains) / len(gains)
         why = f"{name}: {mean:.2f}x on average, faster beyond doubt at {wins} of {len(gains)} places, slower at none"
         if best is None or mean > best[0]:
-            best = mean, Kept(name, why, wins, loses)
+            own = [p for p in points if p.variant == name and p.speedup and p.usable]
+            best = mean, Kept(name, why, wins, loses, tuple(_told(p) for p in own))
     if best is not None:
         return best[1]
     return Kept(None, "no alternative is faster beyond doubt without being slower elsewhere: the stack stays as it is")
+
+
+def _told(point: Point) -> str:
+    gain = point.speedup
+    users = f"{point.concurrency} user{'s' if point.concurrency > 1 else ''}"
+    return f"{point.workload}, {users}: {gain.mid:.2f}x ({gain.low:.2f}-{gain.high:.2f})" if gain else ""
 
 
 def tuned_stack(stack: Stack, axis: str, kept: Kept, name: str) -> str:
@@ -123,7 +132,8 @@ def tuned_stack(stack: Stack, axis: str, kept: Kept, name: str) -> str:
     data["env"] = {**stack.env, **change.get("env", {})}
     # node.env is laid under env, so a changed variable wins there.
     data = {"schema": 1} | data | {"name": name}
-    evidence = f"# {kept.why} (axis {axis}, stack digest {stack.digest()})\n"
+    head = f"# {kept.why} (axis {axis}, stack digest {stack.digest()})\n"
+    evidence = head + "".join(f"# {line}\n" for line in kept.evidence)
     text = evidence + yaml.safe_dump(data, sort_keys=False, width=110)
     Stack.model_validate(yaml.safe_load(text))
     return text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from outrider.campaign.compare import ratio_of
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import Watcher, run_campaign
 from outrider.campaign.store import RunStore
@@ -43,8 +44,11 @@ def test_a_schedule_switches_at_its_edge_and_keeps_up_with_static_variants(own_d
     # Requests that are alone at the very beginning or end of the window still draft.
     assert off < 1.1
     observed = read_observations(store.cells_file, stack)
-    results = {result.batch: result for result in judge_probe(observed)}
-    assert {batch: result.k for batch, result in results.items()} == {1: 3, 4: 0}
+    requests = store.requests()
+    probe = judge_probe(stack, store.points(), lambda a, b: ratio_of(requests, a, b), "run")[0]
+    assert {load.batch: load.k for load in probe.loads} == {1: 3, 4: 0}
+    assert probe.verdict in {"verified", "refused", "undecided"}
+    assert all(load.ratio.low <= load.ratio.mid <= load.ratio.high for load in probe.loads)
     # Two shared cores are noisy; a collapse around K=0 was a factor of several (vllm 49548).
     plain = cells["baseline", 4].load
     dynamic = cells["dynamic", 4].load
@@ -54,4 +58,4 @@ def test_a_schedule_switches_at_its_edge_and_keeps_up_with_static_variants(own_d
     assert dynamic.tpot_s.mean is not None
     assert dynamic.tpot_s.mean < 2 * plain.tpot_s.mean
     assert dynamic_cost(observed).pairs == 2
-    assert recommended(list(results.values()))[1]
+    assert recommended(probe.method, probe.bands, [probe])[0] == (probe.verdict == "verified")

@@ -1,7 +1,9 @@
 """The exporter answers while the test runs, with the labels and figures that it promises."""
 
 import itertools
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from outrider.errors import LoadError
 from outrider.load import LoadOutcome, Progress
 from outrider.load.exporter import LABELS, TPOT_BOUNDS
+
+pytestmark = pytest.mark.usefixtures("own_dirs")
 
 Load = Callable[..., LoadOutcome]
 NAMED = {"stack": "s", "variant": "ngram", "workload": "chat"}
@@ -46,6 +50,23 @@ def test_metrics_are_there_while_it_runs(load: Load, free_port: int) -> None:
     mean = value["outrider_client_tpot_seconds_sum"] / value["outrider_client_tpot_seconds_count"]
     assert mean == pytest.approx(0.01, rel=0.3)
     assert value["outrider_client_output_tokens_total"] > 0
+
+
+def test_prometheus_is_told_of_any_free_port_while_it_runs_and_not_after(load: Load, own_dirs: Path) -> None:
+    targets, seen = own_dirs / "state" / "targets", []
+
+    def look(_progress: Progress) -> None:
+        for file in targets.glob("client-*.json"):
+            [group] = json.loads(file.read_text())
+            text = (
+                httpx.get(f"http://{group['targets'][0]}{group['labels']['__metrics_path__']}").raise_for_status().text
+            )
+            seen.append(text)
+
+    load("chunks=10,gap=0.02", requests=30, metrics_port=0, labels=NAMED, on_progress=look)
+    assert seen
+    assert 'variant="ngram"' in seen[-1]
+    assert list(targets.glob("*")) == []
 
 
 def test_a_taken_port_is_an_error_that_names_it(load: Load, replay) -> None:

@@ -22,10 +22,12 @@ ASK = """
 import dataclasses, json, typing
 from vllm.config import speculative
 from vllm.config.cache import CacheDType
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.model_executor.models.registry import _VLLM_MODELS, _SPECULATIVE_DECODING_MODELS
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, get_quantization_config
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 def members(alias):
@@ -59,6 +61,9 @@ print("ANSWER" + json.dumps({
     "backends": sorted(AttentionBackendEnum.__members__),
     "tools": sorted(ToolParserManager.list_registered()),
     "reasoning": sorted(ReasoningParserManager.list_registered()),
+    "flags": sorted({option.removeprefix("--")
+                     for action in make_arg_parser(FlexibleArgumentParser())._actions
+                     for option in action.option_strings if option.startswith("--")} - {"help"}),
 }))
 """
 
@@ -112,6 +117,8 @@ def test_table_agrees_with_the_imported_engine(said: dict[str, Any]) -> None:
     assert sorted(table.attention_backends) == said["backends"]
     assert sorted(table.tool_parsers) == said["tools"]
     assert sorted(table.reasoning_parsers) == said["reasoning"]
+    off = {flag for flag in said["flags"] if flag.startswith("no-") and flag.removeprefix("no-") in said["flags"]}
+    assert sorted(table.flags) == sorted(set(said["flags"]) - off)
 
 
 def test_extractor_prints_a_table(package: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ SECONDS = st.floats(1e-4, 10.0)
 CELLS = st.dictionaries(st.integers(0, 60), SECONDS, min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(base=CELLS, scale=st.floats(0.1, 10))
 def test_a_uniform_speedup_is_found_exactly(base, scale):
     faster = {k: v / scale for k, v in base.items()}
@@ -37,7 +37,7 @@ def test_a_uniform_speedup_is_found_exactly(base, scale):
         assert found.high == pytest.approx(scale)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(base=CELLS, other=CELLS, seed=st.integers(0, 3))
 def test_a_speedup_is_ordered_deterministic_and_counts_what_it_dropped(base, other, seed):
     common = base.keys() & other.keys()
@@ -53,7 +53,7 @@ def test_a_speedup_is_ordered_deterministic_and_counts_what_it_dropped(base, oth
     assert paired_speedup(reordered, other, seed=seed) == found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(base=CELLS)
 def test_no_speedup_over_itself(base):
     assert not paired_speedup(base, base).excludes(1.0)
@@ -118,7 +118,7 @@ def test_throughput_ratio_refuses_what_is_no_throughput(values):
         throughput_ratio(values, [1.0, 2.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30),
     statistic=st.sampled_from(["mean", "median", "p90", "p99.9", "p0"]),
@@ -170,7 +170,7 @@ def test_share_difference_has_the_sign_of_the_change():
     assert paired_share_difference(worse, base).mid == pytest.approx(0.2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
 def test_share_difference_is_antisymmetric_and_within_bounds(pairs):
     base, other = ({i: p[side] for i, p in enumerate(pairs)} for side in (0, 1))

@@ -15,11 +15,9 @@ from outrider.decide.errors import DecideError
 from outrider.decide.gates import gate_tree
 from outrider.decide.overlay import overlay_text, probe_loads, write_overlay
 from outrider.decide.places import choose_place
-from outrider.decide.probe import judge_probe, recommended
 from outrider.decide.slo import Slo
 from outrider.decide.training_cost import TrainingCost, training_cost
 from outrider.engine import adapter
-from outrider.predict.observations import Observation
 from outrider.preflight.run import run_preflight
 from outrider.stack import find_stack, load_stack, stack_from_text
 
@@ -110,34 +108,6 @@ def test_what_cannot_be_emitted_is_refused(tmp_path: Path) -> None:
         overlay_text(stack, "tuned", {"dynamic": ("baseline", BANDS, "")}, [])
     with pytest.raises(DecideError, match="bears its name"):
         write_overlay(tmp_path / "other.yaml", "name: tuned\n")
-
-
-def probe_cells(*speeds: tuple[str, int, float]) -> list[Observation]:
-    return [
-        Observation("made", variant, "chat", 0 if variant == "baseline" else 3, batch, 100.0, 1, rate, 1.0,
-                    dynamic=variant == "dynamic")
-        for variant, batch, rate in speeds
-    ]  # fmt: skip
-
-
-def test_a_schedule_is_never_recommended_before_it_was_served() -> None:
-    assert recommended([])[0] is False
-    assert "probe" in recommended([])[1]
-
-
-def test_a_schedule_within_three_percent_of_the_best_static_is_recommended() -> None:
-    cells = probe_cells(("baseline", 1, 10), ("eagle3", 1, 15), ("dynamic", 1, 14.8), ("baseline", 32, 5),
-                        ("eagle3", 32, 4), ("dynamic", 32, 4.9))  # fmt: skip
-    results = judge_probe(cells)
-    assert [r.against for r in results] == ["eagle3", "baseline"]
-    assert recommended(results)[0] is True
-
-
-def test_a_schedule_that_collapses_at_one_load_is_not_recommended() -> None:
-    cells = probe_cells(("baseline", 32, 5), ("eagle3", 32, 4), ("dynamic", 32, 3))
-    good, why = recommended(judge_probe(cells))
-    assert good is False
-    assert "40.0% behind baseline at 32 users" in why
 
 
 def command(*words: str) -> tuple[int, str]:

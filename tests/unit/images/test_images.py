@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from outrider.images import lock as images_lock
 from outrider.images.bake import apply_ledger, bill_of_materials, debian_components, python_components
-from outrider.images.build import TARGETS, build, build_argv, patches_for
-from outrider.images.lock import Image, ImagesLock, digest_in, read_lock, write_lock
+from outrider.images.build import TARGETS, build, build_argv, patches_for, unpinned
+from outrider.images.lock import Image, ImagesLock, read_lock, renew, write_lock
 from outrider.images.stages import only, stages
 from outrider.images.wheels import ImageError, WheelSet, download_argv, gather
 from outrider.patches.ledger import PatchError
@@ -37,7 +34,7 @@ def test_a_target_is_cut_free_of_stages_that_it_does_not_use() -> None:
         cut = only(DOCKERFILE, name)
         assert list(stages(cut)[1])[-1] == name
         assert unwanted not in cut.partition("FROM")[2]
-    assert list(stages(only(DOCKERFILE, "train"))[1]) == ["serve", "train"]
+    assert list(stages(only(DOCKERFILE, "train"))[1]) == ["serve-files", "serve", "train-venv", "train"]
     with pytest.raises(ImageError, match="no stage 'gpu'"):
         only(DOCKERFILE, "gpu")
 
@@ -126,20 +123,24 @@ def test_a_lock_pins_by_digest_once_resolved_and_is_written_the_same_each_time(t
         read_lock(tmp_path / "images.lock")
 
 
-def test_a_digest_is_read_from_either_tool() -> None:
-    assert digest_in(f"Name:      x\nMediaType: y\nDigest:    {DIGEST}\n") == DIGEST
-    assert digest_in(json.dumps({"Ref": "x", "Descriptor": {"digest": DIGEST}})) == DIGEST
-    assert digest_in("nothing") is None
+def test_without_an_engine_the_lock_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    path = tmp_path / "images.lock"
+    write_lock(path, ImagesLock(images={"A": Image(tag="a:1", digest=DIGEST)}))
+    before = path.read_bytes()
+    with pytest.raises(ImageError, match="digest of a:1 cannot be had") as caught:
+        renew(path)
+    assert "no Docker engine answers" in caught.value.evidence
+    assert "images.lock was not changed" in caught.value.next_step
+    assert path.read_bytes() == before
 
 
-def test_a_registry_that_cannot_be_reached_leaves_the_lock_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(argv: list[str], **_more: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(argv, 1, "", "no such host")
-
-    monkeypatch.setattr(images_lock.subprocess, "run", refuse)
-    with pytest.raises(ImageError, match=r"digest of a:1 cannot be had") as caught:
-        images_lock.resolve("a:1")
-    assert "no such host" in caught.value.evidence
+def test_a_base_without_a_digest_is_warned_of_with_what_to_do() -> None:
+    assert unpinned(f"a:1@{DIGEST}") is None
+    said = unpinned("vllm/vllm-openai:v1")
+    assert said is not None
+    assert "vllm/vllm-openai:v1 has no digest" in said
+    assert "make lock-images" in said
 
 
 def test_the_bill_lists_what_is_installed_in_order_and_without_a_clock() -> None:

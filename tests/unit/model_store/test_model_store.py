@@ -54,7 +54,7 @@ def test_an_unreadable_manifest_is_an_error_that_says_what_to_do(tmp_path: Path,
 
 
 def test_missing_drafter_weights_are_named_before_anything_starts(smollm2_dir: Path) -> None:
-    with pytest.raises(ModelError, match=r"models/no-such-head.*\n.*config\.json, \*\.safetensors"):
+    with pytest.raises(ModelError, match=r"models/no-such-head.*\n.*config\.json: missing; \*\.safetensors: missing"):
         locate(with_drafter("models/no-such-head"), "tested")
 
 

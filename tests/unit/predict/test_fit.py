@@ -8,11 +8,14 @@ import pytest
 from tests.unit.predict.made import centre, flagship, made_cells
 
 from outrider.predict.errors import PredictError
+from outrider.predict.model import Places, drafted_k, step_s
+from outrider.predict.observations import Observation
 from outrider.predict.session import open_session
 from outrider.predict.shares import Shares, read_shares
 from outrider.predict.surface import Prediction, Wanted, predict
 from outrider.predict.traffic import machine_of
-from outrider.stack import stack_from_text
+from outrider.predict.yields import pooled_yields
+from outrider.stack import find_stack, stack_from_text
 from outrider.stack.loader import stacks_dir
 
 if TYPE_CHECKING:
@@ -142,3 +145,39 @@ def test_forcing_one_protocol_leaves_one_link() -> None:
     free = stack_from_text(text.replace("    NCCL_PROTO: LL\n", ""))
     assert len(machine_of(STACK).links) == 1
     assert len(machine_of(free).links) == 2
+
+
+def looked_up(share: float, load: int = 4, *, positions: tuple[float, ...] = (0.8, 0.7, 0.6)) -> Observation:
+    """A cell of a look-up that found something at a share of the steps."""
+    tokens = 1 + share * sum(positions)
+    return Observation("made", "ngram", "edit", 3, load, 512.0, 1, 40.0, tokens, positions, drafted=share)
+
+
+def test_a_look_up_yields_what_its_steps_yield_not_what_its_drafts_do() -> None:
+    acceptance = pooled_yields([looked_up(0.4)]).acceptance("ngram", "edit")
+    assert acceptance is not None
+    assert acceptance.tokens(3) == pytest.approx(1 + 0.4 * 2.1)
+    drafter = pooled_yields([replace(looked_up(1.0), variant="eagle3")]).acceptance("eagle3", "edit")
+    assert drafter is not None
+    assert drafter.tokens(3) == pytest.approx(3.1)
+
+
+def test_a_step_costs_by_the_share_that_drafts() -> None:
+    cpu = find_stack("smollm2-cpu")
+    plain = Observation("made", "baseline", "edit", 0, 4, 512.0, 1, 40.0, 1.0)
+    costs = []
+    for share in (0.1, 0.5, 1.0):
+        session = open_session(cpu, [plain, looked_up(share)], draws=0)
+        at = Places.of([(4, 512.0, drafted_k(3, session.fit.yields.share("ngram", "edit")), 1, 0.0)])
+        costs.append(float(step_s(session.fit.machine, at, centre(session.fit.machine))[0]))
+    base = float(step_s(session.fit.machine, Places.of([(4, 512.0, 0, 1, 0.0)]), centre(session.fit.machine))[0])
+    assert base < costs[0] < costs[1] < costs[2]
+    # What grows is the tokens that are verified; the look-up itself runs at every step.
+    assert (costs[1] - costs[0]) / (costs[2] - costs[1]) == pytest.approx(0.4 / 0.5, rel=0.02)
+
+
+def test_a_workload_that_was_not_measured_takes_the_mean_share() -> None:
+    yields = pooled_yields([looked_up(0.4), replace(looked_up(0.1), workload="chat")])
+    assert yields.share("ngram", "chat") == pytest.approx(0.1)
+    assert yields.share("ngram", "code") == pytest.approx(0.25)
+    assert yields.share("eagle3", "chat") == 1.0

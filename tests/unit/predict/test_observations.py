@@ -102,6 +102,16 @@ def test_cells_of_a_run_are_read(tmp_path: Path) -> None:
     assert fast.positions == (0.5, 0.25, 0.1)
 
 
+def test_the_share_of_steps_that_draft_comes_from_the_counters(tmp_path: Path) -> None:
+    # 100 drafts gained 20 tokens; 156 decoded tokens took 136 steps.
+    row = own("ngram", al=1.2, tokens_per_step=156 / 136)
+    row["engine"] = {"drafts": 100.0, "generation_tokens": 160.0, "first_tokens": 4.0}
+    uncounted = own("ngram", engine=None)
+    half, whole, plain = read_observations(lines(tmp_path, row, uncounted, own()), find_stack("smollm2-cpu"))
+    assert half.drafted == pytest.approx(100 / 136)
+    assert whole.drafted == plain.drafted == 1.0
+
+
 def test_cells_of_another_stack_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PredictError, match="another stack"):
         read_observations(lines(tmp_path, cell().to_json()), find_stack("smollm2-cpu"))

@@ -12,6 +12,7 @@ from tests.unit.preflight.checkpoints import drafted
 from typer.testing import CliRunner
 
 from outrider.errors import OutriderError
+from outrider.model_store import manifest
 from outrider.preflight import PreflightReport, preflight_command, run_preflight
 from outrider.preflight.commands import preflight
 from outrider.stack import find_stack
@@ -135,9 +136,10 @@ def test_engine_that_does_not_answer_is_an_error() -> None:
 def test_flagship_works_offline_and_says_what_was_not_checked() -> None:
     report = run_preflight(find_stack(FLAGSHIP))
     assert report.count("error") == 0
-    assert {one.code for one in report.findings if one.severity == "advisory"} == {"DRAFT035"}
+    assert {one.code for one in report.findings if one.severity == "advisory"} == {"DRAFT035", "SPEC008"}
     assert any(one.code == "FILE008" and one.variant is None for one in report.findings)
-    assert len(report.memory) == 5
+    on_vllm = [name for name, variant in find_stack(FLAGSHIP).variants.items() if variant.engine is None]
+    assert [figures.variant for figures in report.memory] == on_vllm
 
 
 def test_finding_of_several_variants_stands_once() -> None:
@@ -147,3 +149,26 @@ def test_finding_of_several_variants_stands_once() -> None:
     assert [one.severity for one in report.findings] == sorted(
         (one.severity for one in report.findings), key=["error", "advisory", "info"].index
     )
+
+
+def test_a_drafter_of_the_project_that_is_absent_or_damaged_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = drafted("eagle3") | {"drafter": {"model": "models/no-such-head"}}
+    path = tmp_path / "tiny.yaml"
+    path.write_text(json.dumps(made.stack(own).model_dump(mode="json", by_alias=True)))
+    target = made.llama_target().write(tmp_path / "target")
+    absent = run(path, "drafted", "--model-dir", target, "--json", tmp_path / "absent.json")
+    assert absent.exit_code == 1
+    written = json.loads((tmp_path / "absent.json").read_text())["findings"]
+    (evidence,) = [finding["evidence"] for finding in written if finding["code"] == "FILE009"]
+    assert "config.json: missing; *.safetensors: missing" in evidence
+    head = made.llama_eagle3().write(tmp_path / "head")
+    manifest.write(head, {"from": "here"})
+    report = run_preflight(made.stack(own), "drafted", model_dir=target, drafter_dir=head)
+    assert "FILE009" not in {finding.code for finding in report.findings}
+    (head / "config.json").write_text((head / "config.json").read_text() + "\n")
+    report = run_preflight(made.stack(own), "drafted", model_dir=target, drafter_dir=head)
+    (finding,) = [finding for finding in report.findings if finding.code == "FILE009"]
+    assert finding.evidence.endswith(" bytes instead of " + finding.evidence.rpartition(" ")[2])
+    assert "config.json" in finding.evidence

@@ -251,3 +251,20 @@ def test_schedule_that_did_not_come_through_the_schema(target: Path) -> None:
     )
     stack = stack.model_copy(update={"variants": stack.variants | {"drafted": spoilt}})
     assert codes(run_preflight(stack, "drafted", model_dir=target).findings) == {"SPEC005"}
+
+
+@pytest.mark.parametrize(
+    ("method", "keywords", "expected"),
+    [
+        ("eagle3", {}, set()),
+        ("ngram", {"build": "cpu", "version": "0.32.0"}, set()),
+        ("eagle3", {"env": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}, {"SPEC008"}),
+        ("eagle3", {"parallel": {"data": 2}, "gpus": 2}, {"SPEC022"}),
+        ("suffix", {}, {"SPEC017", "SPEC022"}),
+        ("eagle3", {"version": "0.31.0"}, {"SPEC021"}),
+        ("eagle3", {"flags": {"api-server-count": 2}}, {"SPEC023"}),
+    ],
+)
+def test_choosing_k_at_run_time(target: Path, method: str, keywords: dict[str, Any], expected: set[str]) -> None:
+    report = check(target, method, speculation={"auto": True}, **keywords)
+    assert codes(report.findings) & {"SPEC008", "SPEC017", "SPEC021", "SPEC022", "SPEC023"} == expected

@@ -107,6 +107,7 @@ def test_nested_text_config_is_looked_into(tmp_path: Path, spoil: Callable[[Draf
         ({"accelerator": "V100"}, "TARGET004"),
         ({"flags": {"tool-call-parser": "kimi_k3x"}}, "TARGET013"),
         ({"flags": {"reasoning-parser": "kimi-k2"}}, "TARGET013"),
+        ({"flags": {"use-v2-block-manager": True}}, "TARGET020"),
         ({"parallel": {"tensor": 3}, "gpus": 3}, "TARGET014"),
         ({"length": 8192}, "TARGET015"),
         ({"flags": {"attention-backend": "TRITON_MLAA"}}, "TARGET019"),
@@ -116,6 +117,23 @@ def test_stack_that_does_not_fit_the_target(tmp_path: Path, stack: dict[str, Any
     spoil = set_config(quantization_config={"quant_method": "fp8"}) if code == "TARGET004" else None
     report = check(tmp_path, spoil, **stack)
     assert codes(report.findings) == {code}
+
+
+def test_a_flag_that_the_engine_does_not_know_is_named_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
+    report = check(tmp_path, flags={"enforce-eagre": True, "no-enable-prefix-cachin": True, "enforce-eager": True})
+    found = {finding.where: finding.evidence for finding in report.findings if finding.code == "TARGET020"}
+    assert len(found) == 1, "the second is cut short, which argparse takes"
+    ((where, evidence),) = found.items()
+    assert where.endswith("flags.enforce-eagre")
+    assert "vllm 0.33.0 has no --enforce-eagre" in evidence
+    assert "'enforce-eager'" in evidence
+
+
+def test_a_flag_may_be_switched_off_or_cut_short_where_that_leaves_one_meaning(tmp_path: Path) -> None:
+    good = {"no-enable-prefix-caching": True, "enable-chunked-prefill": False, "tool-call-pars": "kimi_k2"}
+    assert not [f for f in check(tmp_path, flags=good).findings if f.code == "TARGET020"]
+    unclear = {"enable-log": True}  # several options begin like this
+    assert [f.code for f in check(tmp_path, flags=unclear).findings if f.code == "TARGET020"] == ["TARGET020"]
 
 
 def test_nearest_parser_is_named(tmp_path: Path) -> None:

@@ -122,7 +122,9 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: bytes) -> None:
 
 def test_the_command_s_json_feeds_the_model(tmp_path: Path) -> None:
     out = tmp_path / "profile.json"
-    result = CliRunner().invoke(app, ["profile", str(trace_file(tmp_path, *STEP)), "--batch", "4", "--json", str(out)])
+    result = CliRunner().invoke(
+        app, ["profile", "read", str(trace_file(tmp_path, *STEP)), "--batch", "4", "--json", str(out)]
+    )
     assert result.exit_code == 0
     assert "allreduce" in result.output
     shares = read_shares(out)

@@ -12,9 +12,11 @@ from selenium.webdriver.chrome.service import Service
 from tests.unit.campaign.made import cell, rows
 
 from outrider.campaign.compare import compare
-from outrider.campaign.stats import drift
+from outrider.campaign.stats import Interval, drift
+from outrider.decide.adaptive import Verdict
+from outrider.decide.probe import Probe, ProbeLoad
 from outrider.load.result import Finding
-from outrider.report import write_report
+from outrider.report import Judged, write_report
 from outrider.stack import find_stack
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     points = compare(cells, pl.concat(requests))
     moved = drift([{"a": 0.02, "b": 0.03}, {"a": 0.021, "b": 0.031}])
     file = tmp_path_factory.mktemp("report") / "report.html"
-    return write_report(file, stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=moved)
+    behind = ProbeLoad("chat", 6, 3, "baseline", Interval(0.39, 0.45, 0.54, 36))
+    likely = Verdict("edit", 1, "ngram", False, {"ngram": Interval(1.3, 1.7, 2.3, 1)}, ())
+    judged = Judged((Probe("dynamic", "eagle3", ((1, 32, 3),), "first", (behind,)),), (likely,))
+    return write_report(file, stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=moved, judged=judged)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +117,19 @@ def test_every_point_has_a_row_and_failures_are_told(browser: webdriver.Chrome) 
 def test_text_from_outside_is_escaped(browser: webdriver.Chrome) -> None:
     assert ask(browser, "Array.from(document.querySelectorAll('b')).some(e => e.textContent === 'moved')") is False
     assert "TPOT <b>moved</b> </script>" in ask(browser, "document.body.innerText")
+
+
+def test_a_refused_schedule_is_shown_with_its_figures(browser: webdriver.Chrome) -> None:
+    text = ask(browser, "document.getElementById('probe-dynamic').innerText")
+    assert "dynamic: refused" in text
+    assert "[[1, 32, 3]]" in text
+    assert "0.39\u20130.54" in text
+
+
+def test_what_an_adaptive_campaign_left_out_is_told(browser: webdriver.Chrome) -> None:
+    row = ask(browser, "document.querySelector('#expected tbody tr').innerText")
+    assert "likely" in row
+    assert "ngram 1.70x (1.30\u20132.30), not measured here" in row
 
 
 def test_page_fits_its_window(browser: webdriver.Chrome) -> None:

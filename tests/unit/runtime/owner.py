@@ -34,8 +34,9 @@ def main() -> None:
     elif how == "fork-and-serve":
         runtime.start("small/baseline", launch)
         child = os.fork()  # holds every descriptor that we hold
-        if child:
-            sys.stdout.write(f"{child}\n")
+        while child == 0:  # only its parent speaks: whichever ran first would otherwise be read first
+            signal.pause()
+        sys.stdout.write(f"{child}\n")
         wait_for_ever()
     elif how == "unwind":
         with unwinding_on_signals(), runtime.start("small/baseline", launch):

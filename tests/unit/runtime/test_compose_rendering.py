@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,3 +98,25 @@ def test_a_dollar_sign_of_the_stack_is_no_variable_of_compose() -> None:
     text = text.replace("campaign:", "env:\n  GREETING: costs $5\n\ncampaign:", 1)
     project = compose_project(stack_from_text(text, "x.yaml"), ("baseline",), "1")
     assert project["services"]["baseline"]["environment"]["GREETING"] == "costs $$5"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "compose").glob("*.yaml")), ids=lambda file: file.stem)
+def test_compose_takes_every_committed_project_and_each_of_its_profiles(file: Path) -> None:
+    compose = Path(sys.executable).with_name("docker-compose")  # of the development environment; asks no engine
+    services = yaml.safe_load(file.read_text())["services"]
+    for profile in ["", *sorted({name for service in services.values() for name in service.get("profiles", [])})]:
+        words = [compose, "--file", file, "--profile", profile, "config", "--format", "json"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "warn" not in done.stderr.lower(), done.stderr
+        taken = set(json.loads(done.stdout)["services"])
+        assert taken == {name for name, service in services.items() if profile in service.get("profiles", [profile])}
+
+
+def test_compose_refuses_a_word_that_its_schema_does_not_know(tmp_path: Path) -> None:
+    text = (ROOT / "compose" / "multinode.yaml").read_text().replace("read_only: true", "read_onyl: true", 1)
+    (tmp_path / "compose.yaml").write_text(text)
+    words = [Path(sys.executable).with_name("docker-compose"), "--file", tmp_path / "compose.yaml", "config", "--quiet"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "read_onyl" in done.stderr

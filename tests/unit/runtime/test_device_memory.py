@@ -41,5 +41,12 @@ def test_who_still_holds_memory_is_named() -> None:
     assert "GPU 7: 90000 of 97887 MiB" in caught.value.evidence
 
 
+def test_fewer_gpus_than_the_stack_needs_are_not_taken_for_free_ones() -> None:
+    four = "".join(FREE.splitlines(keepends=True)[:4])
+    with pytest.raises(RuntimeStateError, match="needs 8 GPUs, this machine has 4") as caught:
+        wait_until_free(find_stack("kimi-k2.5-rtx6000x8"), query=lambda *_words: four)
+    assert "GPU 0, GPU 1, GPU 2, GPU 3" in caught.value.evidence
+
+
 def test_a_stack_without_gpus_asks_nobody() -> None:
     wait_until_free(find_stack("smollm2-cpu"), query=lambda *_words: pytest.fail("asked"))

@@ -21,6 +21,10 @@ SMALL_CACHE = (
     "which is larger than the available KV cache memory (0.01 GiB). Based on the available memory, the estimated "
     "maximum model length is 384."
 )
+SMALL_SHM = (
+    "RuntimeError: Insufficient space in /dev/shm for shared-memory allocation: 160 MiB required, 0 MiB free. "
+    "Increase /dev/shm (e.g. --shm-size or --ipc=host)."
+)
 ULIMIT = (
     "(APIServer pid=1) WARNING 11-29 16:54:54 [system_utils.py:255] Found ulimit of 20000 and failed to "
     "automatically increase. This can cause fd limit errors like `OSError: [Errno 24] Too many open files`."
@@ -80,6 +84,13 @@ def cause_of(*lines: str, code: int | None = 1, oom_kills: int = 0) -> str:
                 WRAPPER,
             ],
             "/models/empty holds no weights",
+        ),
+        (
+            [
+                f"{CORE}{SMALL_SHM}",
+                WRAPPER,
+            ],
+            "its shared memory is too small: 160 MiB required, 0 MiB free",
         ),
         (
             [
@@ -146,14 +157,22 @@ def test_a_silent_engine_is_said_to_be_silent() -> None:
         (134, "engine", 0, "exit code 134, as after signal 6 (SIGABRT)"),
         (-9, "engine", 2, "OOM killer ended 2 process(es)"),
         (-9, "engine", 0, "OOM killer ended nothing"),
+        (137, None, None, "`dmesg` tells whether"),
         (-9, "stop", 0, "after it was asked to stop"),
         (-15, "owner", 0, "after its starter was gone"),
         (None, None, 0, "was not seen"),
     ],
 )
-def test_the_kernel_s_word_is_told(code: int | None, because: str | None, oom_kills: int, words: str) -> None:
+def test_the_kernel_s_word_is_told(code: int | None, because: str | None, oom_kills: int | None, words: str) -> None:
     assert words in diagnosis.describe_exit(code, because=because, oom_kills=oom_kills)
 
 
 def test_a_kill_that_came_with_the_oom_killer_says_so_as_the_cause() -> None:
     assert "OOM killer probably" in cause_of("loading", code=-9, oom_kills=1)
+
+
+def test_a_worker_that_the_oom_killer_took_is_the_cause_when_only_the_server_complains() -> None:
+    core = WRAPPER.format("{'EngineCore': -9}")
+    assert "OOM killer probably" in cause_of("loading", core, code=1, oom_kills=1)
+    assert "OOM killer" not in cause_of("loading", core, code=1, oom_kills=0)
+    assert "KeyError" in cause_of(f"{CORE}KeyError: 'x'", core, code=1, oom_kills=1), "it had a cause of its own"

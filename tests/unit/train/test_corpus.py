@@ -31,7 +31,7 @@ def test_another_seed_gives_other_prompts() -> None:
     assert {p.id for p in generate(300, seed=1)} != {p.id for p in generate(300, seed=2)}
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 200), st.integers(0, 200))
 def test_a_smaller_count_is_a_prefix_of_a_larger_one(count: int, more: int) -> None:
     assert generate(count + more)[:count] == generate(count)

@@ -67,6 +67,7 @@ def test_the_kept_alternative_is_written_into_the_stack() -> None:
     assert stack.engine.flags["enforce-eager"] is False
     assert stack.variants == CPU.variants
     assert text.startswith("# compiled: 1.25x")
+    assert "\n# edit, 1 user: 1.30x (1." in text
 
 
 @pytest.mark.parametrize(("axis", "told"), [("grafs", "did you mean 'graphs'"), ("nccl", "no alternative")])

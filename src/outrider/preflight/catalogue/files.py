@@ -67,4 +67,12 @@ FILES = (
         "templates were not checked.",
         "Give local files (OUTRIDER_MODELS), or run with --remote to read headers from the repository.",
     ),
+    Kind(
+        "FILE009",
+        "error",
+        "the project's own drafter is absent or damaged",
+        "The variant names a drafter that lies in the project, and its files are not all there, or differ from the "
+        "manifest that was written with them. Checkouts without their large files look like this.",
+        "Restore the directory (git checkout), or fetch or train the drafter (`outrider train run`).",
+    ),
 )

@@ -139,4 +139,35 @@ SPECULATION = (
         "The CPU engine's rejection sampler has no synthetic mode (seen with 0.32.0).",
         "Measure step cost with synthetic acceptance on a GPU.",
     ),
+    Kind(
+        "SPEC020",
+        "error",
+        "the variant's engine cannot start it",
+        "The adapter of that engine refuses a method, a flag or an option that the variant asks for.",
+        "Change what the evidence names, or serve the variant on the stack's own engine.",
+    ),
+    Kind(
+        "SPEC021",
+        "error",
+        "the pinned engine's scheduler is not the one that `auto` was written for",
+        "With `auto` a scheduler of Outrider's takes the place of the engine's, whose interface is not public. It was "
+        "read in the versions that have a table; in another one it would at best fall back to static k.",
+        "Pin a version whose table names all of it, or use a variant with static k or a schedule.",
+    ),
+    Kind(
+        "SPEC022",
+        "error",
+        "k cannot be chosen at run time here",
+        "Data-parallel ranks with different k block each other, some methods draft the same number at every step, and "
+        "a k by batch size needs to know the largest batch.",
+        "Mend what the evidence names, or use a variant with static k.",
+    ),
+    Kind(
+        "SPEC023",
+        "advisory",
+        "several API servers do not show the metrics of `auto`",
+        "With more than one server the engine answers /metrics from a directory that all of them write to; what one "
+        "process collects at a scrape is not in it. k is chosen all the same.",
+        "Set flag api-server-count: 1, or follow the engine's log, which has a line at each change of k.",
+    ),
 )

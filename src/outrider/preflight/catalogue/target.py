@@ -142,4 +142,12 @@ TARGET = (
         "The attention-backend flag names none of the pinned version's backends; the start-up ends there.",
         "Use one of the engine's names, or leave the choice to it.",
     ),
+    Kind(
+        "TARGET020",
+        "error",
+        "flag unknown to the engine",
+        "The engine's command line does not have it in the pinned version: it prints its usage and ends. Flags come "
+        "and go between versions, and copied commands keep the old ones.",
+        "Correct or remove the flag in the stack; the evidence names the nearest one.",
+    ),
 )

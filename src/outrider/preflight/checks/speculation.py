@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from outrider.engine.vllm import speculative_config
+from outrider.engine.vllm_utility import METHODS
 from outrider.preflight.checks.combinations import check_combinations
 from outrider.preflight.report import Finding, found
 from outrider.stack.names import did_you_mean
+from outrider.vllm_ext.interface import REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,8 +69,6 @@ _SCALARS: dict[str, TypeAdapter[Any]] = {
     "float": TypeAdapter(float),
     "str": TypeAdapter(str),
 }
-# Methods whose drafts the V1 runner can cut to a schedule (config/vllm.py, 0.33.0).
-_SCHEDULED_ON_V1 = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"})
 
 
 def check_speculation(case: Case) -> list[Finding]:
@@ -83,7 +83,7 @@ def check_speculation(case: Case) -> list[Finding]:
             findings += _field(case, case.table, field, value)
     for field in spec.options.keys() & _OWN.keys():
         findings.append(found("SPEC010", case.place(f"speculation.options.{field}"), f"belongs in {_OWN[field]}"))
-    return [*findings, *_schedule(case), *check_combinations(case)]
+    return [*findings, *_schedule(case), *_auto(case), *check_combinations(case)]
 
 
 def schedule_problems(bands: Sequence[tuple[int, int, int]]) -> list[str]:
@@ -183,12 +183,40 @@ def _schedule(case: Case) -> Iterable[Finding]:
     if case.stack.parallel.data > 1:
         yield found("SPEC006", where, f"parallel.data {case.stack.parallel.data}")
         return
-    if case.runner == "v1" and spec.method not in _SCHEDULED_ON_V1:
+    if case.runner == "v1" and spec.method not in METHODS:
         yield found("SPEC007", where, f"method {spec.method}, runner V1")
         return
-    if case.runner == "v1" and case.stack.engine.build == "cuda" and not case.flags.get("enforce-eager"):
+    if _loses_graphs(case):
         yield found("SPEC008", where, f"{bands}, runner V1")
     most = case.stack.memory.max_num_seqs
     if most is not None and spec.schedule[-1][1] < most:
         evidence = f"{bands} ends at {spec.schedule[-1][1]}, max_num_seqs is {most}"
         yield found("SPEC009", where, evidence)
+
+
+def _loses_graphs(case: Case) -> bool:
+    return case.runner == "v1" and case.stack.engine.build == "cuda" and not case.flags.get("enforce-eager")
+
+
+def _auto(case: Case) -> Iterable[Finding]:
+    spec = case.spec
+    if spec is None or not spec.auto:
+        return
+    where = case.place("speculation.auto")
+    table, stack = case.table, case.stack
+    if table is None or (lacking := sorted(REQUIRED - table.scheduler_interface)):
+        evidence = f"{stack.engine.name} {stack.engine.version}: "
+        yield found("SPEC021", where, evidence + ("no table" if table is None else f"no {', '.join(lacking)}"))
+    obstacles = [
+        (stack.parallel.data > 1, f"parallel.data {stack.parallel.data}"),
+        (spec.method not in METHODS, f"method {spec.method}: one of {', '.join(sorted(METHODS))}"),
+        (stack.memory.max_num_seqs is None, "memory.max_num_seqs is not set"),
+    ]
+    for applies, evidence in obstacles:
+        if applies:
+            yield found("SPEC022", where, evidence)
+    servers = case.flags.get("api-server-count")
+    if isinstance(servers, int) and servers > 1:
+        yield found("SPEC023", where, f"api-server-count {servers}")
+    if spec.schedule is None and spec.method in METHODS and _loses_graphs(case):
+        yield found("SPEC008", where, "auto, runner V1")

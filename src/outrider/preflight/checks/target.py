@@ -28,8 +28,9 @@ def check_target(case: Case) -> list[Finding]:
     except ShapeError as error:
         findings.append(found("TARGET002", where, str(error)))
     if case.table is None:
-        version = case.stack.engine.version
-        findings.append(found("TARGET017", f"stack {case.stack.name}, engine.version", f"vllm {version}"))
+        engine = case.stack.engine
+        where_pinned = f"stack {case.stack.name}, engine.version"
+        findings.append(found("TARGET017", where_pinned, f"{engine.name} {engine.version}"))
     else:
         findings += _known_to_engine(case, case.table, where)
     if case.shape is not None:

@@ -26,6 +26,8 @@ class EngineTable(BaseModel):
         mla_drafter_model_types: the shorter list that holds for EAGLE drafters.
         speculators_types: `speculators_model_type`s of speculators-format drafters.
         speculators_model_types: of these, the layer `model_type`s that `eagle3` and `peagle` accept.
+        flags: long options of `vllm serve`, without dashes; an option that is on or off also takes `no-`.
+        scheduler_interface: what the utility scheduler relies on (`vllm_ext.interface`), as far as it is there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,6 +51,8 @@ class EngineTable(BaseModel):
     reasoning_parsers: frozenset[str]
     speculators_types: frozenset[str]
     speculators_model_types: dict[str, frozenset[str]]
+    flags: frozenset[str]
+    scheduler_interface: frozenset[str]
 
     @property
     def targets(self) -> frozenset[str]:

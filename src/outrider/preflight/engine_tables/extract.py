@@ -16,6 +16,8 @@ from typing import Any
 from outrider.errors import EngineError
 from outrider.preflight.engine_tables.classes import classes_with_base
 from outrider.preflight.engine_tables.literals import Module, read_module
+from outrider.preflight.engine_tables.members import class_members
+from outrider.vllm_ext.interface import REQUIRED
 
 _REGISTRY = "model_executor/models/registry.py"
 _SPECULATIVE = "config/speculative.py"
@@ -24,6 +26,15 @@ _ARCH = "transformers_utils/model_arch_config_convertor.py"
 _ROPE = "model_executor/layers/rotary_embedding/__init__.py"
 _BACKENDS = "v1/attention/backends/registry.py"
 _SPECULATORS = "transformers_utils/configs/speculators/algos.py"
+_ENGINE_ARGS = "engine/arg_utils.py"
+_SERVER_ARGS = ("entrypoints/launchers/cli_args.py", "entrypoints/common/cli_args.py")  # 0.32; 0.33
+# Where the classes stand that the utility scheduler relies on.
+_SCHEDULING = {
+    "v1/core/sched/scheduler.py": "Scheduler",
+    "v1/core/sched/output.py": "SchedulerOutput",
+    "v1/outputs.py": "ModelRunnerOutput",
+    "config/scheduler.py": "SchedulerConfig",
+}
 # Groups of the registry that serve text, and the names that the table gives them.
 _GROUPS = {
     "text": "_TEXT_GENERATION_MODELS",
@@ -99,12 +110,35 @@ def extract(sources: dict[str, str], version: str) -> dict[str, Any]:
             "eagle3": sorted(speculators.dictionary_in("update_eagle3", "eagle3_arch_map")),
             "peagle": sorted(speculators.dictionary_in("update_peagle", "peagle_arch_map")),
         },
+        "flags": sorted(_flags(sources)),
+        "scheduler_interface": _scheduler_interface(sources),
     }
+
+
+def _scheduler_interface(sources: dict[str, str]) -> list[str]:
+    """Of what the utility scheduler relies on: the members that this version has."""
+    members = [class_members(sources.get(file, ""), name) for file, name in _SCHEDULING.items()]
+    return sorted(REQUIRED & set().union(*members))
 
 
 def _fields(module: Module) -> dict[str, dict[str, Any]]:
     fields = module.fields("SpeculativeConfig")
     return {name: facts for name, facts in fields.items() if name not in _INTERNAL}
+
+
+def _flags(sources: dict[str, str]) -> set[str]:
+    """Options of `vllm serve`: of the engine, of the launcher, and a field each of the server's arguments."""
+    place = next((path for path in _SERVER_ARGS if path in sources), None)
+    if place is None:
+        raise EngineError(
+            "the engine's source is arranged differently: its command line is defined elsewhere",
+            evidence=f"none of {', '.join(_SERVER_ARGS)}",
+            next_step="find `make_arg_parser` in the new source and adapt engine_tables/extract.py",
+        )
+    server = read_module(place, sources[place])
+    fields = server.fields("BaseFrontendArgs") | server.fields("FrontendArgs")
+    options = server.options_added() | read_module(_ENGINE_ARGS, sources[_ENGINE_ARGS]).options_added()
+    return options | {name.replace("_", "-") for name in fields}
 
 
 def _parsers(sources: dict[str, str], package: str, constant: str) -> list[str]:

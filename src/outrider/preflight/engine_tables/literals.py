@@ -86,6 +86,16 @@ class Module:
                         found[node.name] = int(str(last.value.value))
         return found
 
+    def options_added(self) -> set[str]:
+        """Long options of every `add_argument` call, without their dashes."""
+        return {
+            word.value.removeprefix("--")
+            for call in ast.walk(self.tree)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
+            for word in call.args
+            if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
+        }
+
     def decorated_with(self, decorator: str) -> set[str]:
         """First argument of every use of a decorator."""
         return {

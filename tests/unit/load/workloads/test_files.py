@@ -216,7 +216,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path):
     assert load_prompts_file(file).prompts[0].messages[0]["content"] == "x"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(min_size=1).filter(lambda t: t.strip()), min_size=1, max_size=8), seed=st.integers(0, 5))
 def test_any_text_survives_the_file(tmp_path, texts, seed):
     """Line separators such as U+2028 may stand inside a JSON string and must not split a row."""

@@ -1,0 +1,52 @@
+"""The controller's figures as plain data, for the state file and the metrics made from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outrider.vllm_ext.step_time import typical
+
+if TYPE_CHECKING:
+    from outrider.vllm_ext.band import Band
+    from outrider.vllm_ext.controller import Controller
+
+
+def snapshot(
+    controller: Controller | None, *, fault: str | None, overhead_s: float, other_steps: int
+) -> dict[str, Any]:
+    """What is exported; bands that were never used are left out.
+
+    Args:
+        controller: None if it could not be made.
+        fault: why the static schedule is in force; None while the controller works.
+        overhead_s: seconds spent in the hook so far.
+        other_steps: steps that did not count.
+    """
+    data: dict[str, Any] = {
+        "fault": fault,
+        "overhead_s": overhead_s,
+        "steps": {"clean": controller.clean_steps if controller else 0, "other": other_steps},
+        "tokens_per_step": {},
+        "bands": [],
+    }
+    if controller is not None:
+        tokens = {k: controller.acceptance.tokens(k) for k in controller.settings.ks}
+        data["tokens_per_step"] = {str(k): value for k, value in tokens.items() if value is not None}
+        data["bands"] = [_band(controller, band) for band in controller.bands if band.steps]
+    return data
+
+
+def _band(controller: Controller, band: Band) -> dict[str, Any]:
+    ks = controller.settings.ks
+    utilities = {k: controller.utility(band, k) for k in ks}
+    return {
+        "batch": band.label,
+        "k": band.k,
+        "testing": None if band.test is None else band.test.k,
+        "steps": band.steps,
+        "switches": band.switches,
+        "tests": band.tests,
+        "utility": {str(k): value for k, value in utilities.items() if value is not None},
+        "cost": {str(k): value for k, value in band.cost.items()},
+        "step_s": {str(k): typical(times.samples()) for k, times in band.times.items() if len(times)},
+    }
