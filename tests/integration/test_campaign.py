@@ -64,7 +64,7 @@ def test_a_campaign_that_is_interrupted_and_killed_goes_on_where_it_stopped(own_
     first.send_signal(signal.SIGINT)
     said, _ = first.communicate(timeout=60)
     assert first.returncode == 130, said
-    assert "finished cells are kept" in said
+    assert "finished work is kept" in said
     assert nothing_runs(state)
     after_first = lines(run)
     assert after_first
