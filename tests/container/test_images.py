@@ -143,6 +143,7 @@ def test_a_tag_that_was_pushed_anew_does_not_move_a_lock(tmp_path: Path, registr
     docker("image", "rm", "--force", "outrider-test/moving", f"{tag}@{ids[0]}")
 
 
+@pytest.mark.slow  # the CUDA image above is built twice in any case; this one adds the bytecode
 def test_a_build_without_cache_gives_the_same_files(image: Callable[[str], str], tmp_path: Path) -> None:
     again = build("load", "again", ROOT, base=substitute_base(), cache=False, on_step=lambda _text: None)
     try:
