@@ -104,6 +104,7 @@ class Killer(Watcher):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_dead_engine_fails_its_cell_only_and_a_broken_variant_fails_alone(own_dirs: Path, smollm2_dir: Path) -> None:
     text = (stacks_dir() / "smollm2-cpu.yaml").read_text(encoding="utf-8")
     broken = "variants:\n  broken:\n    flags: {no-such-flag: 1}\n"
