@@ -86,6 +86,7 @@ def campaign_command(
         max_tokens=max_tokens,
         seed=seed,
         precision=precision,
+        step_cost=step_cost,
     )
     console = Console(stderr=json_to == "-", highlight=False)
     if plan_only:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Rounds that every user of a closed loop makes, so that a cell's figures are not those of its edges.
 _ROUNDS = 6
+# Step cost is measured in waves of equal answers, which have no edges.
+_WAVES = 2
+_STEP_COST_WORKLOADS = ("random-64",)
 
 
 class CampaignPlan(BaseModel):
@@ -33,6 +36,9 @@ class CampaignPlan(BaseModel):
         co_resident: engines run side by side and cells alternate; else one engine at a time.
         seed: of all prompt orders.
         precision: repeats of a place end once its intervals are this tight (half width / middle); None: never.
+        rounds: measured requests of each user, at least.
+        step_cost: every batch is a wave of its own, all answers run to the limit, and tokens are sampled (the greedy
+            answers of dummy weights run in circles, and so would their experts).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,9 +54,11 @@ class CampaignPlan(BaseModel):
     co_resident: bool
     seed: int = 0
     precision: float | None = Field(None, gt=0, lt=1)
+    rounds: int = Field(_ROUNDS, ge=1)
+    step_cost: bool = False
 
     @classmethod
-    def for_stack(
+    def for_stack(  # noqa: PLR0913 - one keyword a field
         cls,
         stack: Stack,
         *,
@@ -62,6 +70,7 @@ class CampaignPlan(BaseModel):
         max_tokens: int | None = None,
         seed: int = 0,
         precision: float | None = None,
+        step_cost: bool = False,
     ) -> Self:
         """The stack's own campaign, with whatever is given replacing its part.
 
@@ -79,7 +88,7 @@ class CampaignPlan(BaseModel):
             stack=stack.name,
             stack_digest=stack.digest(),
             variants=("baseline", *(v for v in chosen if v != "baseline")),
-            workloads=tuple(workloads) or default.workloads,
+            workloads=tuple(workloads) or (_STEP_COST_WORKLOADS if step_cost else default.workloads),
             concurrency=tuple(sorted(set(concurrency or default.concurrency))),
             repeats=repeats or default.repeats,
             requests=requests or default.requests,
@@ -87,11 +96,14 @@ class CampaignPlan(BaseModel):
             co_resident=default.co_resident,
             seed=seed,
             precision=precision,
+            rounds=_WAVES if step_cost else _ROUNDS,
+            step_cost=step_cost,
         )
 
     def requests_at(self, concurrency: int) -> int:
-        """Measured requests of a cell: six rounds a user, or `requests` if that is more."""
-        return max(self.requests, _ROUNDS * concurrency)
+        """Measured requests of a cell: all rounds of each user, or `requests` if that is more; whole waves."""
+        least = max(self.requests, self.rounds * concurrency)
+        return -(-least // concurrency) * concurrency if self.step_cost else least
 
     def prompt_seed(self, key: CellKey) -> int:
         """Prompt order of a cell: the same for all variants, another for each repeat and concurrency."""
@@ -102,7 +114,8 @@ class CampaignPlan(BaseModel):
 
         Side by side, variants alternate within each point, and each point of a repeat begins with another
         one, so that drift of the machine hits all alike. One engine at a time, each variant is started once
-        and measures its whole grid; baseline's first workload comes once more at the end, to show drift.
+        and measures its whole grid; baseline's first workload comes once more at the end, to show drift. Not so
+        for step cost, whose engines take minutes to load and do nothing but steps.
         """
         if self.co_resident:
             return [
@@ -123,7 +136,7 @@ class CampaignPlan(BaseModel):
             CellKey(variant="baseline", workload=self.workloads[0], concurrency=c, repeat=self.repeats)
             for c in self.concurrency
         ]
-        return grid + (drift if len(self.variants) > 1 else [])
+        return grid + (drift if len(self.variants) > 1 and not self.step_cost else [])
 
 
 def _rotated(names: tuple[str, ...], by: int) -> tuple[str, ...]:

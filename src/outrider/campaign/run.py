@@ -195,10 +195,11 @@ class _Runner:
             model=self._stack.target.served_name,
             workload=key.workload,
             prompt_seed=self._plan.prompt_seed(key),
-            arrivals=Closed(concurrency=key.concurrency),
+            arrivals=Closed(concurrency=key.concurrency, waves=self._plan.step_cost),
             requests=self._plan.requests_at(key.concurrency),
             max_tokens=self._plan.max_tokens,
-            temperature=0.0,
+            temperature=1.0 if self._plan.step_cost else 0.0,
+            ignore_eos=self._plan.step_cost,
             seed=self._plan.seed,
             # Cells ask the same prompts of the same engine; none may find another's in the prefix cache.
             extra_body=adapter_of(self._stack, key.variant).isolated_cache(f"{self._store.directory.name}/{key.id}"),
@@ -278,9 +279,12 @@ def _keep_plan(plan: CampaignPlan, store: RunStore) -> None:
                 evidence=f"{file}: {kept.stack} {kept.stack_digest}, now {plan.stack} {plan.stack_digest}",
                 next_step="give another --run name: cells of different stacks do not compare",
             )
-        if kept.seed != plan.seed or kept.max_tokens != plan.max_tokens or kept.requests != plan.requests:
+        if any(
+            getattr(kept, name) != getattr(plan, name)
+            for name in ("step_cost", "rounds", "seed", "max_tokens", "requests")
+        ):
             raise CampaignError(
-                f"run {store.directory.name} was measured with other requests, output limit or seed",
+                f"run {store.directory.name} was measured with other requests, output limit, seed or kind",
                 evidence=str(file),
                 next_step="give the same values, or another --run name",
             )

@@ -9,7 +9,7 @@ from outrider.stack import Stack
 from outrider.stack.schema import WITH_DRAFTER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # Tokens a step per proposed token; any value does, because cost does not depend on it, but 1 + 0.47 k keeps requests
 # alive for long enough at every k.
@@ -50,7 +50,12 @@ def step_cost_stack(stack: Stack, ks: Sequence[int]) -> Stack:
         spec = base["speculation"] | {"k": k, "options": options}
         for dynamic in ("schedule", "auto"):
             spec.pop(dynamic, None)
-        variants[f"step-k{k}"] = base | {"description": f"k={k}, synthetic acceptance: cost only", "speculation": spec}
+        flags = base.get("flags", {}) | _graphs(stack, base.get("flags", {}), k)
+        variants[f"step-k{k}"] = base | {
+            "description": f"k={k}, synthetic acceptance: cost only",
+            "speculation": spec,
+            "flags": flags,
+        }
     data = stack.model_dump(mode="json", by_alias=True)
     data |= {
         "name": f"{stack.name}-stepcost"[:48].rstrip("-."),
@@ -59,3 +64,19 @@ def step_cost_stack(stack: Stack, ks: Sequence[int]) -> Stack:
         "campaign": data["campaign"] | {"variants": list(variants)},
     }
     return Stack.model_validate(data)
+
+
+def _graphs(stack: Stack, own: Mapping[str, Any], k: int) -> dict[str, Any]:
+    """Capture sizes that hold every batch of a power of two at k + 1 tokens a request, up to the largest.
+
+    vLLM's own ceiling is 512 tokens (`config/vllm.py`, 0.33.0): above it a verification step runs without a graph, and
+    its cost would be that of launching kernels.
+    """
+    flags = {**stack.engine.flags, **own}
+    config = dict(flags.get("compilation-config", {}))
+    chosen = {"cudagraph_capture_sizes", "max_cudagraph_capture_size"} & set(config)
+    if flags.get("enforce-eager") or config.get("cudagraph_mode") == "NONE" or chosen:
+        return {}
+    most = stack.memory.max_num_seqs or max(stack.campaign.concurrency)
+    batches = {1 << n for n in range(most.bit_length()) if 1 << n <= most} | {most}
+    return {"compilation-config": config | {"cudagraph_capture_sizes": sorted((k + 1) * n for n in batches)}}

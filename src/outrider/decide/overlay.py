@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from outrider.decide.schedule import Bands
     from outrider.stack import Stack
+    from outrider.stack.schema import Speculation
 
 
 class _Plain(yaml.SafeDumper):
@@ -65,7 +66,7 @@ def overlay_text(
         own = {k: v for k, v in base.items() if k not in {"speculation", "description"}}
         speculation = base["speculation"] | {"k": largest, "schedule": [list(band) for band in bands]}
         data["variants"][variant] = {"description": description} | own | {"speculation": speculation}
-        probes += [source, variant]
+        probes += [*_static_like(stack, spec), variant]
     data["campaign"] = (
         data.get("campaign", {})
         | {
@@ -78,6 +79,18 @@ def overlay_text(
     text = comments + yaml.dump(data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110)
     stack_from_text(text, f"{name}.yaml")
     return text
+
+
+def _static_like(stack: Stack, spec: Speculation) -> list[str]:
+    """Variants that propose as the schedule does with a k that stays: the best of them is what it is held against."""
+    return [
+        name
+        for name, other in stack.variants.items()
+        if (own := other.speculation)
+        and (own.method, own.drafter) == (spec.method, spec.drafter)
+        and not own.schedule
+        and not own.auto
+    ]
 
 
 def probe_loads(schedules: Sequence[Bands], stack: Stack) -> list[int]:

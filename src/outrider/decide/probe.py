@@ -140,7 +140,7 @@ def judge_probe(
         loads = []
         for own in (p for p in usable if p.variant == name):
             here = [p for p in usable if (p.workload, p.concurrency) == (own.workload, own.concurrency)]
-            static = [p for p in here if (other := specs[p.variant]) is None or not other.schedule]
+            static = [p for p in here if (other := specs[p.variant]) is None or not (other.schedule or other.auto)]
             best = min(static, key=lambda p: p.tpot_s.mid if p.tpot_s else 0.0, default=None)
             gain = ratio(best, own) if best else None
             if best and gain:

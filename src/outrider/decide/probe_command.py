@@ -34,6 +34,9 @@ _EXIT = {"verified": 0, "refused": 1, "undecided": 3}
 def probe_command(
     overlay: Annotated[Path, typer.Argument(help="Stack that `outrider decide --emit` wrote.")],
     run: Annotated[str | None, typer.Option(help="Name of the run; an existing one is resumed.")] = None,
+    variants: Annotated[
+        list[str] | None, typer.Option("--variant", help="Beside the schedules. Default: same drafter, every static k.")
+    ] = None,
     workloads: Annotated[list[str] | None, typer.Option("--workload", help="Only these; may be repeated.")] = None,
     concurrency: Annotated[
         list[int] | None, typer.Option("--concurrency", min=1, help="Default: the middle and both ends of every band.")
@@ -50,12 +53,16 @@ def probe_command(
     Exit 0 verified, 1 refused, 3 undecided.
     """
     stack = find_stack(str(overlay))
-    if not any(v.speculation and v.speculation.schedule for v in stack.variants.values()):
+    scheduled = [name for name, v in stack.variants.items() if v.speculation and v.speculation.schedule]
+    # The emitted ones; a stack may hold others, which only show what the dynamic path costs.
+    emitted = [name for name in scheduled if name in stack.campaign.variants]
+    if not emitted:
         raise DecideError(
             f"{overlay} holds no schedule to probe", next_step="`outrider decide STACK --cells ... --emit NAME.yaml`"
         )
     plan = CampaignPlan.for_stack(
         stack,
+        variants=[*variants, *emitted] if variants else (),
         workloads=workloads or (),
         concurrency=concurrency or (),
         repeats=repeats,
@@ -70,7 +77,8 @@ def probe_command(
     conclude(stack, store, console, None)
     requests_kept = store.requests()
     points = compare(store.cells(), requests_kept)
-    probes = judge_probe(stack, points, lambda a, b: ratio_of(requests_kept, a, b), name)
+    judged = judge_probe(stack, points, lambda a, b: ratio_of(requests_kept, a, b), name)
+    probes = [probe for probe in judged if probe.variant in emitted]
     _keep(probes, stack, overlay, store.directory / "probe.json", json_to)
     for probe in probes:
         console.print(f"{probe.variant}: [bold]{probe.verdict}[/], {probe.why}", soft_wrap=True)

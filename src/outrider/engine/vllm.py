@@ -262,6 +262,8 @@ def _server_command(stack: Stack, model_dir: Path | None) -> list[str]:
     if stack.engine.build == "cpu":
         # The CPU rebuild's `vllm` script looks for a distribution named vllm and dies; the module works.
         return [engine_python(), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
+    if os.environ.get("OUTRIDER_ENGINE_PYTHON"):
+        return [engine_python(), "-m", "vllm.entrypoints.cli.main", "serve", model]
     return ["vllm", "serve", model]
 
 

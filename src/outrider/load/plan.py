@@ -14,10 +14,15 @@ class _Frozen(BaseModel):
 
 
 class Closed(_Frozen):
-    """A fixed number of users, each sending its next request when the previous one ended."""
+    """A fixed number of users, each sending its next request when the previous one ended.
+
+    In `waves` all of them wait for each other before they send again: while a wave decodes, no prompt is worked on, so
+    that what is measured is the step of exactly that batch.
+    """
 
     kind: Literal["closed"] = "closed"
     concurrency: int = Field(ge=1)
+    waves: bool = False
 
 
 class Poisson(_Frozen):
@@ -145,6 +150,11 @@ class LoadPlan(_Frozen):
     def concurrency(self) -> int | None:
         """Users of the closed loop; None for an open one."""
         return self.arrivals.concurrency if isinstance(self.arrivals, Closed) else None
+
+    @property
+    def in_waves(self) -> bool:
+        """Users of the closed loop wait for each other."""
+        return isinstance(self.arrivals, Closed) and self.arrivals.waves
 
     @property
     def rate(self) -> float | None:

@@ -125,8 +125,19 @@ class LoadSession:
         self._closing = False
         self._warmups = 0
         self._measured = 0
+        self._here = 0  # users that wait for the next wave
+        self._wave = Event()
         self._busy_s = 0.0  # integral of requests in flight over the window
         self._busy_mark = 0.0
+
+    def gather(self) -> None:
+        """Wait until every user of the closed loop is here; the last one lets all go on together."""
+        self._here += 1
+        if self._here < (self.plan.concurrency or 1):
+            self._wave.wait()
+            return
+        gone, self._wave, self._here = self._wave, Event(), 0
+        gone.set()
 
     def admit(self) -> Admitted:
         """The next request, with its phase; blocks while the engine's counters are read for the window."""

@@ -24,6 +24,7 @@ CPU_INVALID, CPU_FLAGGED = 0.95, 0.8  # of one core; the client runs in one
 LAG_S = 0.005  # p99 event-loop lag below this never matters (the timer itself has 1 ms)
 LAG_SHARE_OF_MEAN, LAG_SHARE_OF_P99 = 0.05, 0.25  # of TTFT: mean lag to its mean, p99 to its p99
 HELD_SHARE = 0.95  # closed loop: mean requests in flight / users
+HELD_SHARE_WAVES = 0.6  # in waves, which end with their slowest request
 RUNNING_SHARE = 0.9  # requests running in the engine / requests in flight
 PREFIX_HIT_SHARE = 0.1  # chat templates and system prompts alone stay below this
 REPETITIVE = 0.4  # median unique-bigram ratio; natural prose has 0.8-1.0, loops fall below 0.2
@@ -135,13 +136,17 @@ def _schedule(e: Evidence) -> Iterator[Finding]:
                 evidence=f"99 % of requests were sent within {late * 1e3:.0f} ms of their schedule, not sooner",
                 fix="lower the rate, or give the client more CPU: latencies leave out the wait before sending",
             )
-    elif client.mean_in_flight < HELD_SHARE * e.plan.concurrency and not e.gave_up:
+    elif client.mean_in_flight < _held(e.plan) * e.plan.concurrency and not e.gave_up:
         yield Finding(
             code="concurrency_not_held",
             severity="flagged",
             evidence=f"{client.mean_in_flight:.1f} requests in flight on average, {e.plan.concurrency} asked for",
             fix="longer answers or more requests; if requests failed, see their outcomes",
         )
+
+
+def _held(plan: LoadPlan) -> float:
+    return HELD_SHARE_WAVES if plan.in_waves else HELD_SHARE
 
 
 def _client(e: Evidence) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from outrider.engine.vllm import engine_python
 from outrider.errors import LoadError
 from outrider.load.histogram import Sketch
 from outrider.load.prompts import workload_of
@@ -61,6 +62,8 @@ def bench_environment(scratch: Path) -> dict[str, str]:
     Raises:
         LoadError: vLLM is not installed.
     """
+    if engine_python() != sys.executable:
+        return dict(os.environ)  # an engine's own environment, which has a distribution named vllm
     if importlib.util.find_spec("vllm") is None:
         raise LoadError("vllm is not installed in this environment", next_step="pip install 'outrider[cpu]'")
     environment = dict(os.environ)
@@ -94,7 +97,7 @@ def bench_argv(plan: LoadPlan, prompts_file: Path, n_prompts: int, result_file: 
         else ["--request-rate", str(plan.rate)]
     )
     return [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", "serve"),
+        *(engine_python(), "-m", "vllm.entrypoints.cli.main", "bench", "serve"),
         *("--backend", "openai-chat" if chat else "openai"),
         *("--base-url", plan.url, "--endpoint", "/v1/chat/completions" if chat else "/v1/completions"),
         *("--model", plan.model, "--skip-tokenizer-init"),

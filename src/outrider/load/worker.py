@@ -56,6 +56,9 @@ class ClosedUser(locust.User):  # type: ignore[misc]
     @locust.task  # type: ignore[untyped-decorator]
     def request(self) -> None:
         """One request."""
+        if self.session.plan.in_waves:
+            self.session.gather()
+            self._ended_at = None  # the wait for the others is no lateness
         exchange = self.session.send(self.session.admit(), self._ended_at)
         self._ended_at = exchange.ended_at
         if exchange.outcome.ok:

@@ -11,18 +11,25 @@ from rich.console import Console
 
 from outrider.predict.commands import ConfigOption, read_config
 from outrider.predict.errors import PredictError
-from outrider.predict.shape_cut import cut_config, cut_stack, write_shape
+from outrider.predict.shape_cut import Machine, cut_config, cut_stack, write_shape
 from outrider.preflight.shapes import reference
 from outrider.stack import find_stack
 
 
-def shape_command(
+def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     stack: Annotated[str, typer.Argument(help="Name of a shipped stack, or a YAML file.")],
     layers: Annotated[int, typer.Option(min=1, help="Decoder layers to keep.")],
     directory: Annotated[Path, typer.Option("--to", help="Where to; OUTRIDER_MODELS points here afterwards.")],
     accelerator: Annotated[str, typer.Option(help="GPU that it will run on.")] = "H200",
     gpus: Annotated[int, typer.Option(min=1, help="GPUs, all used for tensor parallelism.")] = 1,
     vram_gib: Annotated[float, typer.Option(help="Memory of one GPU.")] = 139.8,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of every variant, e.g. NCCL_P2P_DISABLE=1.")
+    ] = None,
+    flags: Annotated[
+        list[str] | None, typer.Option("--flag", metavar="NAME[=VALUE]", help="Engine flag of every variant.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the stack; default: the target's, with the number of layers.")] = "",
     config: ConfigOption = None,
 ) -> None:
     """Write a target's shape cut to some layers, as configs and a stack: dummy weights show what a step costs."""
@@ -36,8 +43,14 @@ def shape_command(
             f"the shape of {chosen.target.model} is not known", next_step="give its config.json with --config"
         )
     cut = cut_config(given, layers)
-    text = cut_stack(chosen, cut, accelerator=accelerator, gpus=gpus, vram_gib=vram_gib)
+    machine = Machine(accelerator, gpus, vram_gib, env=_pairs(env or []), flags=_pairs(flags or []))
+    text = cut_stack(chosen, cut, machine, name=name)
     console = Console(highlight=False)
     for file in write_shape(directory, chosen, cut, text):
         console.print(str(file), soft_wrap=True)
     console.print(f"serve it: OUTRIDER_MODELS={directory} outrider campaign {file} --step-cost", soft_wrap=True)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` as a mapping; without a value, an empty one."""
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from outrider.predict.byte_tokenizer import byte_tokenizer
 from outrider.predict.errors import PredictError
 from outrider.preflight.facts.shape import ShapeError, shape_of, text_part
 from outrider.preflight.memory import tensors_from_shape
@@ -83,18 +85,36 @@ def drafter_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def cut_stack(stack: Stack, cut: Mapping[str, Any], *, accelerator: str, gpus: int, vram_gib: float) -> str:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a cut shape will run.
+
+    Attributes:
+        accelerator: GPU model.
+        gpus: all used for tensor parallelism.
+        vram_gib: of one of them.
+        env: variables of every variant.
+        flags: engine flags of every variant; an empty value switches a flag on.
+    """
+
+    accelerator: str
+    gpus: int
+    vram_gib: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: str = "") -> str:
     """A stack that serves the cut shape with dummy weights and synthetic acceptance, as YAML.
 
     Args:
         stack: whose target was cut.
         cut: its config.
-        accelerator: where it will run.
-        gpus: GPUs of that machine, all used for tensor parallelism.
-        vram_gib: of one of them.
+        machine: where it will run.
+        name: of the stack; empty for the target's with the number of layers.
     """
     shape = shape_of(cut)
-    name, model = f"{stack.name}-shape{shape.layers}"[:48], _repository(stack, shape.layers)
+    name, model = name or f"{stack.name}-shape{shape.layers}"[:48], _repository(stack, shape.layers)
     nbytes = sum(size for _, size in tensors_from_shape(shape))
     draft_gb = 2.0 * (10 * shape.hidden**2 + 3 * shape.hidden * shape.intermediate) / 1e9
     spec = {
@@ -118,13 +138,21 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], *, accelerator: str, gpus: i
         "engine": {
             "version": stack.engine.version,
             "build": "cuda",
-            "flags": {"load-format": "dummy", "skip-tokenizer-init": True},
+            "flags": {
+                "load-format": "dummy",
+                # Decode steps as whole graphs; what compiling would add is the same at every k.
+                "compilation-config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"},
+                "enable-prefix-caching": False,
+                **{flag: value or True for flag, value in machine.flags.items()},
+            },
         },
+        # FlashInfer's sampler is compiled on first use, which needs nvcc.
+        "env": {"VLLM_USE_FLASHINFER_SAMPLER": "0", **machine.env},
         "node": {
-            "description": f"{gpus}x {accelerator}", "accelerator": accelerator, "gpus": gpus, "vram_gib": vram_gib,
-            "interconnect": stack.node.interconnect if gpus > 1 else "none",
+            "description": f"{machine.gpus}x {machine.accelerator}", "accelerator": machine.accelerator,
+            "gpus": machine.gpus, "vram_gib": machine.vram_gib, "interconnect": _interconnect(machine),
         },
-        "parallel": {"tensor": gpus},
+        "parallel": {"tensor": machine.gpus},
         "memory": {"gpu_utilization": 0.9, "max_num_seqs": 128},
         "variants": {"baseline": {"description": "plain decoding"}, "static3": {"speculation": spec}},
         "campaign": {"variants": ["baseline", "static3"], "concurrency": [1, 4, 16, 64, 128]},
@@ -134,12 +162,21 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], *, accelerator: str, gpus: i
     return text
 
 
+def _interconnect(machine: Machine) -> str:
+    """What joins the GPUs, as far as their model says; without peer-to-peer copies all goes through host memory."""
+    if machine.gpus == 1:
+        return "none"
+    by_host = machine.env.get("NCCL_P2P_DISABLE") == "1" or "RTX" in machine.accelerator
+    return "pcie5" if by_host else "nvlink"
+
+
 def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str) -> list[Path]:
     """Write the configs below a directory that `OUTRIDER_MODELS` may point to, and the stack beside them."""
     shape = shape_of(cut)
     model = _repository(stack, shape.layers)
     files = {
         f"{model}/config.json": json.dumps(dict(cut), indent=1),
+        **{f"{model}/{name}": content for name, content in byte_tokenizer(shape.vocabulary).items()},
         f"{model}-eagle3/config.json": json.dumps(drafter_config(shape), indent=1),
         f"{yaml.safe_load(text)['name']}.yaml": text,
     }

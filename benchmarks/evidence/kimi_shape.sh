@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
+# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full]       (make evidence-kimi-shape, evidence-kimi-full)
+# LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host.
+# shellcheck source=benchmarks/evidence/common.sh
+. "$(dirname "$0")/common.sh"
+# NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
+QUIET=(--env NCCL_NVLS_ENABLE=0 --env VLLM_ALLREDUCE_USE_SYMM_MEM=0)
+
+shape() { # NAME LAYERS GPUS OPTION...
+  "$OUTRIDER" shape kimi-k2.5-rtx6000x8 --layers "$2" --gpus "$3" --accelerator "${ACCELERATOR:-H200}" \
+    --vram-gib "${VRAM_GIB:-139.8}" --name "$1" --to "$SHAPES/$1" "${@:4}" >/dev/null
+  export OUTRIDER_MODELS=$SHAPES/$1
+  STACK=$SHAPES/$1/$1.yaml
+}
+
+cost() { # RUN OPTION...
+  measured "$OUTRIDER" campaign "$STACK" --step-cost --run "$1" --requests 4 --max-tokens 128 --repeats 2 "${@:2}"
+}
+
+profile() { # RUN VARIANT BATCH
+  local file=$RESULTS/$1/profile-$2-b$3.json
+  test -e "$file" || "$OUTRIDER" profile capture "$STACK" "$2" --batch "$3" --steps 24 --workload random-64 \
+    --to "$RESULTS/$1/traces-$2-b$3" --json "$file" || echo "no profile of $2 at batch $3" >&2
+}
+
+batches() { for batch in "$@"; do printf -- '--concurrency %s ' "$batch"; done; }
+
+one() {
+  part "8 layers on one GPU"
+  shape kimi-shape8-h200 "${LAYERS:-8}" 1
+  # shellcheck disable=SC2046 # words
+  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(batches 1 2 4 8 16 32 64 128)
+  profile h200-kimi-shape baseline 1
+}
+
+several() { # NAME LAYERS GPUS BATCHES K...
+  local name=$1 layers=$2 gpus=$3 way
+  for way in ${WAYS:-nvlink host}; do
+    part "$layers layers on $gpus GPUs, joined by $way"
+    case $way in
+      nvlink) shape "$name-nvlink" "$layers" "$gpus" "${QUIET[@]}" ;;
+      # The engine's own all-reduce copies between GPUs whatever NCCL is told, so it is off as well.
+      host) shape "$name-host" "$layers" "$gpus" "${QUIET[@]}" --env NCCL_P2P_DISABLE=1 --flag disable-custom-all-reduce ;;
+      *) echo "no way $way" >&2; exit 2 ;;
+    esac
+    # shellcheck disable=SC2046,SC2086 # words
+    cost "h200-$name-$way" $5 $(batches $4)
+    profile "h200-$name-$way" baseline 1
+  done
+}
+
+two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "1 8 32 128" "--k 3"; }
+full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "1 2 4 8 16 32 64 128" "${KS:---k 3}"; }
+
+case ${1:-one} in
+  one | two | full) "$1" ;;
+  *) echo "no part $1" >&2; exit 2 ;;
+esac
