@@ -9,3 +9,6 @@ part() { printf '\n== %s (%s s)\n' "$1" "$SECONDS"; }
 
 # Outrider ends with 3 where figures are in doubt; they are kept, with the reason.
 measured() { "$@" || test $? -eq 3; }
+
+# each OPTION WORD...: the option before every word.
+each() { local option=$1; shift; for word in "$@"; do printf -- '%s %s ' "$option" "$word"; done; }

@@ -24,13 +24,11 @@ profile() { # RUN VARIANT BATCH
     --to "$RESULTS/$1/traces-$2-b$3" --json "$file" || echo "no profile of $2 at batch $3" >&2
 }
 
-batches() { for batch in "$@"; do printf -- '--concurrency %s ' "$batch"; done; }
-
 one() {
   part "8 layers on one GPU"
   shape kimi-shape8-h200 "${LAYERS:-8}" 1
   # shellcheck disable=SC2046 # words
-  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(batches 1 2 4 8 16 32 64 128)
+  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(each --concurrency 1 2 4 8 16 32 64 128)
   profile h200-kimi-shape baseline 1
 }
 
@@ -45,7 +43,7 @@ several() { # NAME LAYERS GPUS BATCHES K...
       *) echo "no way $way" >&2; exit 2 ;;
     esac
     # shellcheck disable=SC2046,SC2086 # words
-    cost "h200-$name-$way" $5 $(batches $4)
+    cost "h200-$name-$way" $5 $(each --concurrency $4)
     profile "h200-$name-$way" baseline 1
   done
 }

@@ -1,5 +1,6 @@
 """The load process from outside: window, warm-up, records, death, interruption."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -31,6 +32,21 @@ def test_exactly_the_measured_requests_are_counted_and_users_stay_busy_to_the_en
     assert got.result.window_s == pytest.approx(max(row.ended_at_s for row in measured))
     assert got.result.client.mean_in_flight == pytest.approx(4.0, rel=0.05)
     assert got.result.outcomes_unmeasured["cancelled"] >= 1
+
+
+def test_in_waves_nobody_sends_before_all_have_their_answers(load: Load) -> None:
+    got = load(
+        "chunks=8,gap=0.01,jitter=0.009",
+        arrivals={"kind": "closed", "concurrency": 4, "waves": True},
+        requests=12,
+        warmup_requests=4,
+    )
+    rows = sorted((row for row in got.records if row.phase == "measured"), key=lambda row: row.index)
+    waves = [rows[at : at + 4] for at in range(0, 12, 4)]
+    for earlier, later in itertools.pairwise(waves):
+        assert max(row.ended_at_s for row in earlier) <= min(row.sent_at_s for row in later)
+    assert got.result.requests == 12
+    assert "concurrency_not_held" not in {finding.code for finding in got.result.validity}
 
 
 def test_warm_up_uses_other_prompts_than_the_window(load: Load) -> None:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.step_cost import step_cost_stack
 from outrider.cli import app
 from outrider.engine import adapter
 from outrider.errors import CampaignError
+from outrider.load.arrivals import schedule
+from outrider.load.plan import Closed
 from outrider.preflight.run import run_preflight
 from outrider.stack import find_stack
 
@@ -39,3 +42,23 @@ def test_a_cpu_engine_is_refused_with_the_reason() -> None:
 def test_a_k_of_zero_is_no_step_cost() -> None:
     with pytest.raises(CampaignError, match="above 0"):
         step_cost_stack(find_stack("kimi-k2.5-rtx6000x8"), [0])
+
+
+def test_every_batch_of_a_power_of_two_has_a_graph_of_its_own() -> None:
+    stack = step_cost_stack(find_stack("smollm2-h200"), [5])
+    config = stack.variants["step-k5"].flags.get("compilation-config")
+    assert config is None  # the stack says itself how far its graphs reach
+    stack = step_cost_stack(find_stack("kimi-shape8-h200"), [5])
+    config = stack.variants["step-k5"].flags["compilation-config"]
+    assert config["cudagraph_capture_sizes"] == [6, 12, 24, 48, 96, 192, 384, 768]
+
+
+def test_its_cells_are_waves_of_whole_rounds_without_a_second_start_of_baseline() -> None:
+    stack = step_cost_stack(find_stack("kimi-shape8-h200"), [3])
+    plan = CampaignPlan.for_stack(stack, requests=12, repeats=2, step_cost=True)
+    assert plan.workloads == ("random-64",)
+    assert [plan.requests_at(users) for users in (1, 5, 64)] == [12, 15, 128]
+    variants = [key.variant for key in plan.cells()]
+    assert variants == sorted(variants)  # one engine after the other, each once
+    with pytest.raises(ValueError, match="closed loop has no schedule"):
+        schedule(Closed(concurrency=2, waves=True), 0)

@@ -96,6 +96,12 @@ def test_an_overlay_keeps_the_variants_and_asks_for_its_own_probe(tmp_path: Path
     assert "&" not in (tmp_path / "tuned.yaml").read_text(encoding="utf-8")
 
 
+def test_a_schedule_is_held_against_every_static_k_of_its_drafter() -> None:
+    text = overlay_text(find_stack("smollm2-h200"), "tuned", {"dynamic": ("eagle3-k3", BANDS, "made")}, [])
+    chosen = stack_from_text(text, "tuned.yaml").campaign.variants
+    assert chosen == ("baseline", "eagle3-k1", "eagle3-k3", "eagle3-k5", "dynamic")
+
+
 def test_probe_loads_stay_within_the_engine_s_batch() -> None:
     assert probe_loads([((1, 8, 2), (9, 500, 0))], find_stack("smollm2-cpu")) == [1, 3, 8, 9, 17, 32]
 

@@ -56,3 +56,16 @@ def test_the_written_stack_loads_and_its_shape_is_read_from_its_files(
     head = json.loads((tmp_path / spec.drafter.model / "config.json").read_text(encoding="utf-8"))
     assert head == drafter_config(shape_of(config))
     assert head["hidden_size"] == 7168
+
+
+def test_a_shape_can_be_served_over_the_api_and_on_several_gpus(tmp_path: Path) -> None:
+    arguments = ["shape", "kimi-k2.5-rtx6000x8", "--layers", "4", "--to", str(tmp_path), "--name", "cut", "--gpus", "2"]
+    arguments += ["--env", "NCCL_P2P_DISABLE=1", "--flag", "disable-custom-all-reduce"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    stack = load_stack(tmp_path / "cut.yaml")
+    assert (tmp_path / stack.target.model / "tokenizer.json").is_file()
+    assert (stack.parallel.tensor, stack.node.interconnect) == (2, "pcie5")
+    assert stack.env["NCCL_P2P_DISABLE"] == "1"
+    assert stack.engine.flags["disable-custom-all-reduce"] is True
+    assert "skip-tokenizer-init" not in stack.engine.flags

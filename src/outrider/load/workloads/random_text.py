@@ -39,4 +39,4 @@ def random_prompts(name: str, length: int, *, seed: int, count: int) -> Iterator
         inner = "".join(draw.choices(_CHARACTERS, k=max(length - 2, 0)))
         ends = draw.choices(string.ascii_lowercase, k=2)
         text = f"{ends[0]}{inner}{ends[1]}" if length > 1 else ends[0]
-        yield Prompt(id=f"{name}/s{seed}-{index + 1:04d}", category=name, messages=(user(text),))
+        yield Prompt(id=f"{name}/s{seed}-{index + 1:04d}", category=name, messages=(user(text),), max_tokens=512)

@@ -11,8 +11,8 @@ from outrider.errors import LoadError
 from outrider.load.workloads import is_workload, load_workload, workload_names
 from outrider.load.workloads.written import read_set
 
-SHORT = tuple(name for name in workload_names() if not name.startswith("long-"))
-ALL = (*SHORT, "long-1k")
+SHORT = tuple(name for name in workload_names() if not name.startswith(("long-", "random-")))
+ALL = (*SHORT, "long-1k", "random-64")
 
 
 def test_every_promised_workload_exists():
