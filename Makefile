@@ -10,6 +10,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
+.PHONY: evidence-smollm2 evidence-kimi-shape evidence-kimi-tp2 evidence-kimi-full
 .PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report
 
 help: ## Show this help
@@ -65,6 +66,18 @@ provision: env ## Make the nodes of INVENTORY ready for STACK's kind of serving;
 
 node-report: env ## Measure the nodes of INVENTORY again and write their report
 	@$(OUTRIDER) provision report --inventory $(INVENTORY) $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK))
+
+evidence-smollm2: env ## On a GPU: measure, decide, serve what was emitted and hold it against every static k
+	@benchmarks/evidence/smollm2.sh
+
+evidence-kimi-shape: env ## On a GPU: what a step of the flagship's shape costs, 8 layers of dummy weights
+	@benchmarks/evidence/kimi_shape.sh one
+
+evidence-kimi-tp2: env ## The same on two GPUs, over NVLink and over host memory
+	@benchmarks/evidence/kimi_shape.sh two
+
+evidence-kimi-full: env ## All 61 layers on eight GPUs, over NVLink and over host memory
+	@benchmarks/evidence/kimi_shape.sh full
 
 train-plan: env ## What would a drafter for STACK cost?
 	@$(OUTRIDER) train plan $(STACK)
