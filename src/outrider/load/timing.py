@@ -8,7 +8,8 @@
 - **TPOT** = (last chunk - first chunk) / (tokens at the last chunk - tokens of the first chunk). The last
   chunk is the last one at which usage grew: an end-of-sequence token has no text but took a step. A server
   that sends only a final usage gets the field's usual figure, (last event - first event) / (tokens - 1),
-  and `token_source` says `final_usage`. None with a single chunk.
+  and `token_source` says `final_usage`. None with a single chunk, and where
+  one read of the socket brought them all: no time lies between them.
 - **ICL** (inter-chunk latency): the gaps between neighbouring chunks. With speculation a chunk carries
   several tokens, so ICL is not TPOT.
 - **E2E** = last byte of the response - sent.
@@ -122,7 +123,9 @@ class TokenClock:
             return None
         at_end = self.timed_tokens if self._counted else self.total_tokens
         after_first = 0 if at_end is None else at_end - self.first_tokens
-        return (self.last_at - self.first_at) / after_first if after_first > 0 and self.chunks > 1 else None
+        span = self.last_at - self.first_at
+        # Chunks that one read of the socket brought share its time: between them nothing was measured.
+        return span / after_first if after_first > 0 and self.chunks > 1 and span > 0 else None
 
     def ttft_s(self, sent_at: float) -> float | None:
         """Time to first token; None if no token came."""

@@ -25,6 +25,11 @@ def test_one_chunk_has_no_tpot() -> None:
     assert clock_of((1.0, 8)).tpot_s is None
 
 
+def test_chunks_that_one_read_brought_have_no_time_between_them() -> None:
+    assert clock_of((1.0, 2), (1.0, 4)).tpot_s is None
+    assert clock_of((1.0, 2), (1.0, 4), (1.5, 5)).tpot_s == pytest.approx(0.5 / 3)
+
+
 def test_no_chunk_has_no_ttft() -> None:
     clock = TokenClock()
     clock.event(1.0, 0, text=False, finish=False)
