@@ -62,6 +62,9 @@ def campaign_command(
     step_cost: Annotated[
         bool, typer.Option("--step-cost", help="Measure step cost by k under synthetic acceptance (GPU engines).")
     ] = False,
+    waves: Annotated[
+        bool, typer.Option("--waves", help="Measure the stack's own variants as --step-cost does: one wave a batch.")
+    ] = False,
     ks: Annotated[list[int] | None, typer.Option("--k", min=1, help="With --step-cost; may be repeated.")] = None,
     precision: Annotated[
         float | None, typer.Option(min=0.001, max=0.999, help="End the repeats of a place once it is known this well.")
@@ -86,7 +89,7 @@ def campaign_command(
         max_tokens=max_tokens,
         seed=seed,
         precision=precision,
-        step_cost=step_cost,
+        step_cost=step_cost or waves,
     )
     console = Console(stderr=json_to == "-", highlight=False)
     if plan_only:
