@@ -7,13 +7,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from outrider.images.build import TARGETS, image_tag
+from outrider.images.wheels import WheelSet
 from outrider.model_store.locate import expected
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from outrider.images.wheels import WheelSet
     from outrider.stack import Stack
+
+
+# What the node's virtual environment is made of, by the stack's engine build; each is locked for one version of Python.
+VENVS: dict[str, dict[str, WheelSet]] = {
+    "cpu": {**TARGETS["load"].wheels, **TARGETS["serve-cpu"].wheels},
+    "cuda": {"serve-venv": WheelSet(("requirements/serve-venv.lock",), "3.12")},
+}
 
 
 class Form(StrEnum):
@@ -55,25 +62,28 @@ class Contents:
         images: tags to save (container form).
         wheels: wheel sets by name (venv form).
         models: target and drafters.
+        engine: `cuda` or `cpu`.
     """
 
     form: Form
     images: tuple[str, ...]
     wheels: dict[str, WheelSet]
     models: tuple[Model, ...]
+    engine: str = "cpu"
+
+    @property
+    def python(self) -> str:
+        """Version of Python that the node needs; empty for containers, which bring theirs."""
+        return min((wheels.python for wheels in self.wheels.values()), default="")
 
 
 def contents(stack: Stack, form: Form, version: str) -> Contents:
     """The plan of a stack's bundle."""
-    engine = "serve" if stack.engine.build == "cuda" else "serve-cpu"
+    engine = stack.engine.build
     if form is Form.CONTAINER:
-        return Contents(form, (image_tag(engine, version), image_tag("load", version)), {}, models(stack))
-    return Contents(form, (), {"load": TARGETS["load"].wheels["load"], **_engine_wheels(engine)}, models(stack))
-
-
-def _engine_wheels(engine: str) -> dict[str, WheelSet]:
-    """The CPU engine travels as wheels; the CUDA engine's are those of the node's image (docs/airgap.md)."""
-    return dict(TARGETS["serve-cpu"].wheels) if engine == "serve-cpu" else {}
+        serve = "serve" if engine == "cuda" else "serve-cpu"
+        return Contents(form, (image_tag(serve, version), image_tag("load", version)), {}, models(stack), engine)
+    return Contents(form, (), dict(VENVS[engine]), models(stack), engine)
 
 
 def models(stack: Stack) -> tuple[Model, ...]:

@@ -1,20 +1,36 @@
 #!/bin/sh
-# Verifies this bundle and installs it on a node without network. Usage: ./install.sh [PREFIX], default /opt/outrider.
+# Verifies this bundle and installs it on a node without network. Usage: [PYTHON=/path/python3] ./install.sh [PREFIX]
+# PREFIX is /opt/outrider if not given; PYTHON is the node's Python for the venv form, else the one found on PATH.
 # Needs sha256sum, tar and cat; for the container form a Docker engine, for the venv form the Python that bundle.json names.
 set -eu
 unset PYTHONPATH PYTHONHOME # packages found there would count as installed
-here=$(cd "$(dirname "$0")" && pwd)
 prefix=${1:-/opt/outrider}
-cd "$here"
+case $prefix in /*) ;; *) prefix=$(pwd)/$prefix ;; esac
+cd "$(dirname "$0")"
 
-stack=$(sed -n 's/^ *"stack": "\(.*\)",*$/\1/p' bundle.json)
-
+fact() { sed -n "s/^ *\"$1\": \"\(.*\)\",*\$/\1/p" bundle.json; }
 fail() { echo "error: $1" >&2; echo "  next: $2" >&2; exit 1; }
+stack=$(fact stack)
 
 echo "verifying $(wc -l <SHA256SUMS) files"
 sha256sum --check --quiet SHA256SUMS || fail "this bundle is damaged or incomplete" "copy the files named above again"
 
+# The node's Python is looked for before anything is unpacked. A name on PATH may be a shim that does not start.
+python=${PYTHON:-}
+if [ -e wheels.tar.000 ]; then
+  version=$(fact python)
+  for name in "python$version" python3; do
+    [ -z "$python" ] || break
+    python=$("$name" -c 'import sys; print(sys.executable if "%d.%d" % sys.version_info[:2] == sys.argv[1] else "")' \
+      "$version" 2>/dev/null) || python=
+  done
+  [ -n "$python" ] || fail "there is no python$version" "install it, or name it: PYTHON=/path/to/python3 $0"
+  "$python" -I node_site.py require bundle.json "$prefix" ||
+    fail "this Python cannot carry the bundle" "name another: PYTHON=/path/to/python3 $0; or bundle for this node's packages"
+fi
+
 mkdir -p "$prefix"
+rm -rf "$prefix/own" "$prefix/wheels" "$prefix/installer" # of another bundle
 for name in project models wheels; do
   if [ -e "$name.tar.000" ]; then
     echo "unpacking $name"
@@ -32,18 +48,30 @@ if [ -e images.tar.000 ]; then
 fi
 
 if [ -e wheels.tar.000 ]; then
-  python=$(sed -n 's/^ *"python": "\(.*\)",*$/\1/p' bundle.json)
-  command -v "python$python" >/dev/null || fail "there is no python$python" "install that version"
-  echo "making $prefix/venv with python$python"
-  "python$python" -m venv "$prefix/venv"
-  for lock in "$prefix"/wheels/locks/*.lock; do
-    "$prefix/venv/bin/python" -m pip install -q --disable-pip-version-check --no-index --no-deps --require-hashes \
-      --find-links "$prefix/wheels" -r "$lock" || fail "$(basename "$lock") cannot be installed" "read pip's words above"
-  done
-  "$prefix/venv/bin/python" -m pip install -q --disable-pip-version-check --no-index --no-deps \
-    "$prefix"/wheels/outrider-*.whl
+  echo "making $prefix/venv with $python"
+  "$python" -m venv --without-pip --clear "$prefix/venv" || fail "the venv cannot be made" "read Python's words above"
+  # The installer comes along: a node's Python need not have pip, and this one unpacks on all cores.
+  "$python" -m zipfile -e "$prefix"/installer/uv-*.whl "$prefix/installer/unpacked"
+  chmod +x "$prefix"/installer/unpacked/uv-*.data/scripts/uv
+  set --
+  for lock in "$prefix"/wheels/locks/*.lock; do set -- "$@" --requirements "$lock"; done
+  install() {
+    UV_CACHE_DIR="$prefix/installer/cache" "$prefix"/installer/unpacked/uv-*.data/scripts/uv pip install --quiet --offline \
+      --no-config --no-index --no-deps --find-links "$prefix/wheels" --python "$prefix/venv/bin/python" "$@"
+  }
+  install --require-hashes "$@" || fail "the wheels cannot be installed" "read the words above"
+  install "$prefix"/own/outrider-*.whl || fail "outrider cannot be installed" "read the words above"
+  rm -rf "$prefix/installer"
+  "$python" -I node_site.py link bundle.json "$prefix" || fail "the environment cannot be linked" "read the words above"
   "$prefix/venv/bin/outrider" --version >/dev/null || fail "outrider does not start" "read its words above"
+  "$prefix/venv/bin/python" -P -m outrider.images.bake --patches "$prefix/patches" --sbom "$prefix/sbom.json" ||
+    fail "the engine cannot be patched" "read the words above"
+  interpreter=
+  if [ "$(fact engine)" = cuda ]; then
+    "$prefix/bin/engine-python" -P node_site.py see || fail "the engine cannot be imported" "is its library on this node?"
+    interpreter="OUTRIDER_ENGINE_PYTHON=$prefix/bin/engine-python"
+  fi
   echo "installed; serve with:"
-  echo "  OUTRIDER_CACHE=$prefix OUTRIDER_MODELS=$prefix/models OUTRIDER_PROJECT=$prefix \\"
+  echo "  OUTRIDER_CACHE=$prefix OUTRIDER_MODELS=$prefix/models OUTRIDER_PROJECT=$prefix $interpreter \\"
   echo "    $prefix/venv/bin/outrider serve $prefix/stacks/$stack.yaml baseline"
 fi

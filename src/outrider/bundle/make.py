@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,20 @@ from outrider.bundle.contents import Contents, Form, Models, contents
 from outrider.bundle.errors import BundleError
 from outrider.bundle.parts import split, write_sums
 from outrider.bundle.streams import saved_images, tarred
-from outrider.images.wheels import build_own, gather
+from outrider.bundle.venv_wheels import Fit, Wheelhouse, gather_venv, require_fit
+from outrider.images.wheels import build_own
 from outrider.model_store import manifest
 from outrider.runtime.render_compose import compose_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from packaging.version import Version
+
     from outrider.stack import Stack
 
-_INSTALLER = Path(__file__).with_name("install.sh")
+# What runs on the node; both lie open in the bundle, because they are what one reads first.
+_ON_NODE = ("install.sh", "node_site.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +38,14 @@ class Order:
         models: whether weights travel, or only what they must be.
         part_bytes: largest file.
         version: Outrider's version.
+        fit: how a venv bundle is fitted to a node.
     """
 
     form: Form
     models: Models
     part_bytes: int
     version: str
+    fit: Fit = field(default_factory=Fit)
 
 
 def make_bundle(
@@ -48,16 +54,18 @@ def make_bundle(
     """Make a bundle in an empty directory; gives what `bundle.json` says.
 
     Raises:
-        BundleError: the directory is not empty or has no room, weights are not here, or an image is not.
+        BundleError: the directory is not empty or has no room, weights or an image are not here, or what is said of
+            the node does not fit the stack.
         ImageError: wheels cannot be had.
     """
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty", next_step="name a new directory; bundles are never mixed")
-    out.mkdir(parents=True, exist_ok=True)
     plan = contents(stack, order.form, order.version)
+    node = require_fit(plan, order.fit, root)
     _require_models(plan, order.models)
+    out.mkdir(parents=True, exist_ok=True)
     try:
-        return _fill(stack, order, root, out, plan, on_step)
+        return _fill(stack, order, root, out, plan, node, on_step)
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
@@ -69,7 +77,13 @@ def make_bundle(
 
 
 def _fill(
-    stack: Stack, order: Order, root: Path, out: Path, plan: Contents, on_step: Callable[[str], None]
+    stack: Stack,
+    order: Order,
+    root: Path,
+    out: Path,
+    plan: Contents,
+    node: dict[str, Version | None],
+    on_step: Callable[[str], None],
 ) -> dict[str, object]:
     on_step("project files")
     _write_project(stack, order, root, out, plan)
@@ -81,13 +95,16 @@ def _fill(
         on_step(f"images {', '.join(plan.images)}")
         with saved_images(plan.images) as source:
             split(source, out, "images.tar", order.part_bytes)
+    house = Wheelhouse()
     if plan.wheels:
         on_step("wheels")
-        with tarred(_gather_wheels(plan, root)) as source:
+        house = gather_venv(plan, order.fit, node, root)
+        with tarred(house.sources) as source:
             split(source, out, "wheels.tar", order.part_bytes)
-    shutil.copy(_INSTALLER, out / "install.sh")
+    for name in _ON_NODE if plan.wheels else _ON_NODE[:1]:
+        shutil.copy(Path(__file__).with_name(name), out / name)
     (out / "install.sh").chmod(0o755)
-    facts = _facts(stack, order, plan)
+    facts = _facts(stack, order, plan, house)
     (out / "bundle.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     on_step("checksums")
     write_sums(out)
@@ -129,7 +146,11 @@ def _write_project(stack: Stack, order: Order, root: Path, out: Path, plan: Cont
     text = compose_text(stack, tuple(stack.variants), order.version)
     (project / "compose" / f"{stack.name}.yaml").write_text(text, encoding="utf-8")
     (project / "models.json").write_text(json.dumps(_manifests(plan), indent=2) + "\n", encoding="utf-8")
-    with tarred({path.name: path for path in (*project.iterdir(), root / "patches")}) as source:
+    sources = {path.name: path for path in (*project.iterdir(), root / "patches")}
+    if plan.wheels:  # ours lies with the project, so that a change of ours changes this small part alone
+        build_own(root, root / "build" / "wheels" / "own")
+        sources |= {f"own/{file.name}": file for file in (root / "build" / "wheels" / "own").glob("*.whl")}
+    with tarred(sources) as source:
         split(source, out, "project.tar", order.part_bytes)
     shutil.rmtree(project)
 
@@ -144,19 +165,7 @@ def _manifests(plan: Contents) -> list[dict[str, object]]:
     return rows
 
 
-def _gather_wheels(plan: Contents, root: Path) -> dict[str, Path]:
-    build = root / "build" / "wheels"
-    sources: dict[str, Path] = {}
-    for name, wheels in plan.wheels.items():
-        gather(wheels, root, build / name)
-        sources |= {f"wheels/{file.name}": file for file in (build / name).glob("*.whl")}
-        sources |= {f"wheels/locks/{Path(lock).name}": root / lock for lock in wheels.locks}
-    build_own(root, build / "own")
-    return sources | {f"wheels/{file.name}": file for file in (build / "own").glob("*.whl")}
-
-
-def _facts(stack: Stack, order: Order, plan: Contents) -> dict[str, object]:
-    python = sorted({wheels.python for wheels in plan.wheels.values()})
+def _facts(stack: Stack, order: Order, plan: Contents, house: Wheelhouse) -> dict[str, object]:
     return {
         "stack": stack.name,
         "stack_digest": stack.digest(),
@@ -164,5 +173,8 @@ def _facts(stack: Stack, order: Order, plan: Contents) -> dict[str, object]:
         "form": order.form.value,
         "models": order.models.value,
         "images": list(plan.images),
-        "python": python[0] if python else "",
+        "engine": plan.engine,
+        "python": plan.python,
+        "provided": house.provided,
+        "trimmed": list(house.trimmed),
     }
