@@ -99,6 +99,10 @@ lock-images: env ## Compile the images' locks (needs uv) and pin their bases by 
 	@$(COMPILE) --python-version 3.11 -c requirements/dev.lock requirements/serve-cpu.in -o requirements/serve-cpu.lock
 	@$(COMPILE) --python-version 3.11 -c requirements/dev.lock --extra load pyproject.toml -o requirements/load.lock
 	@$(COMPILE) --python-version 3.12 --no-deps requirements/serve.in -o requirements/serve.lock
+	@uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	  --python-version 3.12 -c requirements/load.lock --extra load pyproject.toml requirements/serve-venv.in \
+	  -o requirements/serve-venv.lock
+	@$(COMPILE) --python-version 3.11 requirements/installer.in -o requirements/installer.lock
 	@$(OUTRIDER) image lock
 
 clean: ## Remove what the tools here left behind, results excepted
