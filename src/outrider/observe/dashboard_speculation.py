@@ -136,8 +136,8 @@ def _chosen_while_it_runs() -> Row:
             ),
             Panel(
                 "Utility by k",
-                "Speed at this k against k = 0 at the same batch size: tokens per step over step-cost ratio. The dashed "
-                "lines are 3 % around 1: below them, drafting loses.",
+                "Speed at this k against k = 0 at the same batch size: tokens per step over step-cost ratio. The "
+                "dashed lines are 3 % around 1: below them, drafting loses.",
                 (Query(chosen(s.UTILITY_RATIO, 'k!="0"'), "{{variant}}: batch {{batch}}, k={{k}}"),),
                 limits=(0.97, 1.03), empty=NOT_CHOOSING, decimals=2,
             ),
@@ -178,7 +178,8 @@ def _chosen_while_it_runs() -> Row:
             ),
             Panel(
                 "Controller faults",
-                "1: the controller gave up, and the schedule that the engine was started with is in force. 0: it works.",
+                "1: the controller gave up, and the schedule that the engine was started with is in force. 0: it "
+                "works.",
                 (Query(chosen(s.UTILITY_FAULT)),),
                 kind="number", width=24, limits=(1, 1), high_is_bad=True, empty=NOT_CHOOSING, decimals=0,
             ),
