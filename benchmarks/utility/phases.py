@@ -94,12 +94,7 @@ class Store:
         self.rows: list[Row] = []
         if not path.exists():
             return
-        try:
-            first, *rest = map(json.loads, path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
-        except ValueError as error:
-            raise OutriderError(
-                f"{path} is no file of this benchmark: {error}", next_step="name another --out"
-            ) from None
+        first, rest = _lines(path)
         if differing := [name for name in header if first.get(name) != header[name]]:
             raise OutriderError(
                 f"{path} was measured otherwise, and cannot be gone on with",
@@ -127,6 +122,18 @@ class Store:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> tuple[Row, list[Row]]:
+    """Header and rows; a line that was being written when the run was killed is left out."""
+    error = ""
+    try:
+        first, *rest = map(json.loads, path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
+        if isinstance(first, dict) and "schema" in first:
+            return first, rest
+    except ValueError as fault:
+        error = f": {fault}"
+    raise OutriderError(f"{path} is no file of this benchmark{error}", next_step="name another --out")
 
 
 class Clock:

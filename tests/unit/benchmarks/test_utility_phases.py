@@ -186,9 +186,10 @@ def test_a_stopped_run_goes_on_with_the_variant_that_it_was_at(scripts: dict[str
     assert "phases: ['a@1', 'b@1'], now ['a@1']" in caught.value.evidence
 
 
-def test_a_file_of_something_else_is_refused(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["my notes\n", "", "[1]\n", '{"a": 1}\n'])
+def test_a_file_of_something_else_is_refused(scripts: dict[str, ModuleType], tmp_path: Path, text: str) -> None:
     path = tmp_path / "notes.txt"
-    path.write_text("my notes\n")
+    path.write_text(text)
     with pytest.raises(OutriderError, match="no file of this benchmark"):
         scripts["phases"].Store(path, {"schema": 1})
-    assert path.read_text() == "my notes\n"
+    assert path.read_text() == text
