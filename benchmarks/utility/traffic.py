@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outrider.errors import LoadError
 from outrider.load import LoadPlan, run_load
+from outrider.load.outcome import Outcome
 from outrider.load.workloads import is_workload
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def by_prompt(records: list[RequestRecord]) -> dict[str, tuple[int, float]]:
     """Of measured requests that ended well: prompt to how many they were and their mean TPOT in seconds."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for record in records:
-        if record.phase == "measured" and record.outcome == "ok" and record.tpot_s is not None:
+        if record.phase == "measured" and Outcome(record.outcome).ok and record.tpot_s is not None:
             found[record.prompt_id].append(record.tpot_s)
     return {name: (len(times), math.fsum(times) / len(times)) for name, times in sorted(found.items())}
 
