@@ -240,12 +240,11 @@ def report(rows: Sequence[Row], static: Sequence[str], auto: str) -> bool:
     """Print what came out; whether every promise is kept."""
     outcome = Outcome(rows, static, auto)
     print("Output tokens a second of all users while they decode; ratios with their 95 % interval over prompts.\n")
-    print("\n".join(outcome.table()), "\n")
-    print("\n".join(learning(rows)), "\n")
+    print("\n".join([*outcome.table(), "", *learning(rows), ""]))
     verdicts = outcome.verdicts()
     print("\n".join(map(str, verdicts)))
     print(outcome.ceiling())
-    for doubt in doubts(rows):
+    for doubt in [*outcome.thin(), *doubts(rows)]:
         print(f"Doubt: {doubt}")
     return all(verdict.reached for verdict in verdicts)
 

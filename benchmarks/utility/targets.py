@@ -23,6 +23,7 @@ OF_BEST, OVER_SINGLE, OF_BASELINE = 0.95, 1.03, 0.98
 _DRAWS = 1000
 # The batch that requests met; below it, something else than the engine held them up.
 _FULL = 0.9
+_PROMPTS = 8
 
 Row = dict[str, Any]
 Times = dict[str, dict[str, list[float]]]
@@ -173,6 +174,11 @@ class Outcome:
             f"| whole run, against baseline | | {values} | {self.over_single()} | {self.whole[self.auto]:.3f} |"
         )
         return lines
+
+    def thin(self) -> list[str]:
+        """Phases that rest on so few prompts that their interval says little."""
+        counts = {phase: len(times[self.auto]) for phase, times in self.times.items()}
+        return [f"{phase}: {n} prompts in common, give it more seconds" for phase, n in counts.items() if n < _PROMPTS]
 
     def ceiling(self) -> str:
         """How much could be won over the best single variant at all."""

@@ -118,12 +118,12 @@ def by_prompt(records: list[RequestRecord]) -> dict[str, tuple[int, float]]:
     for record in records:
         if record.phase == "measured" and Outcome(record.outcome).ok and record.tpot_s is not None:
             found[record.prompt_id].append(record.tpot_s)
-    return {name: (len(times), math.fsum(times) / len(times)) for name, times in sorted(found.items())}
+    return {name: (len(times), round(math.fsum(times) / len(times), 7)) for name, times in sorted(found.items())}
 
 
 def utility_state(url: str) -> dict[str, Any]:
     """What the controller of an engine does now: k and utility by batch, and its counters so far."""
-    state: dict[str, Any] = {"k": {}, "utility": {}, "steps": {}, "switches": 0.0, "tests": 0.0, "overhead_s": 0.0}
+    state: dict[str, Any] = {"k": {}, "utility": {}, "steps": {}, "switches": 0, "tests": 0, "overhead_s": 0.0}
     for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=60).text):
         for sample in family.samples:
             name, labels = sample.name.removeprefix("outrider_utility_"), sample.labels
@@ -134,9 +134,9 @@ def utility_state(url: str) -> dict[str, Any]:
             elif name == "ratio":
                 state["utility"].setdefault(labels["batch"], {})[labels["k"]] = round(sample.value, 4)
             elif name == "steps_total":
-                state["steps"][labels["kind"]] = sample.value
+                state["steps"][labels["kind"]] = int(sample.value)
             elif name in {"switches_total", "tests_total"}:
-                state[name.removesuffix("_total")] += sample.value
+                state[name.removesuffix("_total")] += int(sample.value)
             elif name == "overhead_seconds_total":
                 state["overhead_s"] = sample.value
             elif name in {"fault", "exported"}:

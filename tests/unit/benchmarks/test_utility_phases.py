@@ -106,6 +106,13 @@ def test_variants_are_compared_on_the_prompts_that_all_of_them_answered(scripts:
         scripts["targets"].Outcome([row("baseline", "chat@8", {"b": 9}), *measured[1:]], ["baseline", "k1"], AUTO)
 
 
+def test_a_phase_that_rests_on_few_prompts_says_so(scripts: dict[str, ModuleType]) -> None:
+    few = [row(arm, "chat@8", {"a": 10, "b": 10}) for arm in ("baseline", AUTO)]
+    many = rows({"code@8": {"baseline": 1, AUTO: 1}})
+    outcome = scripts["targets"].Outcome([*few, *many], ["baseline"], AUTO)
+    assert outcome.thin() == ["chat@8: 2 prompts in common, give it more seconds"]
+
+
 def test_what_makes_figures_doubtful_is_said(scripts: dict[str, ModuleType]) -> None:
     measured = [
         row("baseline", "chat@8", {"a": 10}, engine={"version": "0.33.0", "model_runner": "v1"}),
