@@ -1,128 +1,310 @@
 """Does choosing k at run time keep up with the best static k in each phase of changing traffic, and beat each over all?
 
-    python benchmarks/utility/phases.py [--seconds 20] [--repeats 2] [--out phases.json]
+    python benchmarks/utility/phases.py [--stack smollm2-h200] [--phase-seconds 10] [--out phases.jsonl]
 
-Serves the embedded target with k = 0 (no drafter), k = 1 and k = 3 fixed and with `eagle3-auto`, side by side, and
-takes them through the same phases: extraction, chat, code, long prompts; 1, 8 and 32 users. Within a phase the engines
-are loaded one after the other, each with the same prompts, in an order that rotates; the engine that chooses k keeps
-what it learnt from phase to phase, as in service. Needs a quiet machine: two cores are one engine's worth.
+Serves a stack's target one variant after the other on this machine: plainly, with each static k, and with the variant
+that chooses k (which starts from its stack's schedule, or its k). Each is taken through the same phases of traffic with
+the same prompts. The one that chooses keeps what it learnt from phase to phase, as in service, and learns inside the
+measured time. Needs a quiet machine: two cores are one engine's worth.
+
+Each phase of each variant is one line of the file, written when it ends. A run that was stopped goes on with the
+variant that it was at; ask for more `--rounds` to repeat a finished one. Ends with 0 if every promise is kept, with 1
+if one is missed or a variant failed, with 2 if it was called wrongly.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from targets import Outcome, doubts, learning
+from traffic import Pace, Phase, run_phase, utility_state
+
 from outrider.campaign.engines import Engines
-from outrider.load import LoadPlan, run_load
+from outrider.errors import OutriderError, StackError
 from outrider.runtime.local import LocalRuntime
-from outrider.stack import find_stack
+from outrider.stack import Stack, find_stack
 
 if TYPE_CHECKING:
-    from outrider.stack import Stack
+    from collections.abc import Callable, Sequence
 
-PHASES = (
-    ("extraction", 1), ("chat", 1), ("chat", 8), ("code", 8),
-    ("code", 32), ("long", 32), ("extraction", 8), ("long", 1),
-)  # fmt: skip
-AUTO = "eagle3-auto"
-STATIC = {"baseline": 0, "eagle3-k1": 1, "eagle3": 3}
+    from outrider.runtime.base import Progress
 
-
-def with_static_variants(stack: Stack) -> Stack:
-    """The stack with its drafter at k = 1 as well."""
-    source = stack.variant("eagle3")
-    assert source.speculation is not None
-    one = source.model_copy(update={"speculation": source.speculation.model_copy(update={"k": 1})})
-    return stack.model_copy(update={"variants": {**stack.variants, "eagle3-k1": one}})
+SCHEMA = 1
+BASELINE = "baseline"
+PHASES = ("extraction@1", "chat@8", "code@32", "long-1k@32")
+MANY = "chat@128"  # where the stack takes so many
+Row = dict[str, Any]
 
 
-def tokens_per_second(stack: Stack, url: str, phase: tuple[str, int], seconds: float, seed: int) -> float:
-    """Output tokens a second of one engine in one phase."""
-    workload, users = phase
-    plan = LoadPlan(
-        url=url,
-        model=stack.target.served_name,
-        workload=workload,
-        prompt_seed=seed,
-        arrivals={"kind": "closed", "concurrency": users},  # type: ignore[arg-type]
-        duration_s=seconds,
-        max_tokens=128,
-        engine=stack.engine.name,
-        extra_body={"cache_salt": f"{workload}{users}{seed}"},
+def choose_phases(stack: Stack, asked: Sequence[str]) -> list[Phase]:
+    """The phases asked for, else those of the promise, with 128 users as well where the stack takes them.
+
+    Raises:
+        ValueError: a phase is wrong, or has more users than the stack's largest batch.
+    """
+    most = stack.memory.max_num_seqs or 0
+    usual = [*PHASES[:-1], *([MANY] if most >= Phase.parse(MANY).users else []), PHASES[-1]]
+    phases = [Phase.parse(text) for text in asked or usual]
+    if large := [str(phase) for phase in phases if phase.users > most]:
+        raise ValueError(f"{', '.join(large)}: stack {stack.name} takes {most} users (memory.max_num_seqs)")
+    return phases
+
+
+def with_arms(stack: Stack, auto: str, ks: Sequence[int]) -> Stack:
+    """The stack with what is compared and nothing else: baseline, `k1`, `k3`, ..., and the variant that chooses.
+
+    The latter may choose every k that stands beside it as a static one.
+
+    Raises:
+        StackError: the variant is not there, or does not choose.
+    """
+    chooser = stack.variant(auto)
+    spec = chooser.speculation
+    if spec is None or not spec.auto:
+        raise StackError(f"variant {auto} of stack {stack.name} has no `auto: true`", next_step="name one that has")
+    static = {
+        f"k{k}": chooser.model_copy(
+            update={"speculation": spec.model_copy(update={"k": k, "auto": False, "schedule": None})}
+        )
+        for k in ks
+    }
+    largest, most = max(ks), stack.memory.max_num_seqs or 1
+    start = spec.schedule or ((1, most, min(spec.k, largest)),)
+    chooses = chooser.model_copy(update={"speculation": spec.model_copy(update={"k": largest, "schedule": start})})
+    return stack.model_copy(update={"variants": {BASELINE: stack.variant(BASELINE), **static, auto: chooses}})
+
+
+class Store:
+    """The file of rows: a header that says what was asked, then one line a phase and variant."""
+
+    def __init__(self, path: Path, header: Row) -> None:
+        """Take up what stands there.
+
+        Raises:
+            OutriderError: it is of another plan, or no such file.
+        """
+        self._path, self._header = path, header
+        self.rows: list[Row] = []
+        if not path.exists():
+            return
+        first, rest = _lines(path)
+        if differing := [name for name in header if first.get(name) != header[name]]:
+            raise OutriderError(
+                f"{path} was measured otherwise, and cannot be gone on with",
+                evidence="; ".join(f"{name}: {first.get(name)}, now {header[name]}" for name in differing),
+                next_step="repeat it as it was, or name another --out",
+            )
+        self.rows = rest
+
+    def whole(self, number: int, arm: str) -> bool:
+        """Whether a variant went through all phases of a round."""
+        done = [row["phase"] for row in self.rows if (row["round"], row["arm"]) == (number, arm)]
+        return done == self._header["phases"]
+
+    def begin(self, number: int, arm: str) -> None:
+        """Forget the phases of a variant that was stopped half way: one that chooses would begin as another."""
+        self.rows = [row for row in self.rows if (row["round"], row["arm"]) != (number, arm)]
+        partial = self._path.with_name(self._path.name + ".partial")
+        partial.write_text("".join(json.dumps(line) + "\n" for line in [self._header, *self.rows]), encoding="utf-8")
+        partial.replace(self._path)
+
+    def add(self, row: Row) -> None:
+        """Keep a row, on disk before anything else happens."""
+        self.rows.append(row)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> tuple[Row, list[Row]]:
+    """Header and rows; a line that was being written when the run was killed is left out."""
+    error = ""
+    try:
+        first, *rest = map(json.loads, path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines())
+        if isinstance(first, dict) and "schema" in first:
+            return first, rest
+    except ValueError as fault:
+        error = f": {fault}"
+    raise OutriderError(f"{path} is no file of this benchmark{error}", next_step="name another --out")
+
+
+class Clock:
+    """Says how far it is, and how long the rest will take by what came before."""
+
+    def __init__(self, starts: int, phases: int, phase_s: float) -> None:
+        """So much is left to do; a phase takes a little more than its measured time."""
+        self._starts, self._phases = starts, phases
+        self._start_s, self._phase_s = 30.0, phase_s + 2.0
+
+    def started(self, seconds: float) -> None:
+        """An engine is up."""
+        self._starts -= 1
+        self._start_s = seconds
+
+    def measured(self, seconds: float) -> None:
+        """A phase has ended."""
+        self._phases -= 1
+        self._phase_s = seconds
+
+    def __str__(self) -> str:
+        left = self._starts * self._start_s + self._phases * self._phase_s
+        return f"about {left / 60:.1f} min left" if left >= 60 else f"about {left:.0f} s left"
+
+
+def say(text: str) -> None:
+    """Progress goes beside the result, not into it."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def every_tenth() -> Callable[[str, Progress], None]:
+    """Reports an engine's start in steps of 10 %."""
+    last: dict[str, int] = {}
+
+    def show(arm: str, progress: Progress) -> None:
+        tenth = int((progress.share or 0.0) * 10)
+        if tenth > last.get(arm, 0):
+            last[arm] = tenth
+            say(f"{arm}: starting, {tenth * 10} %")
+
+    return show
+
+
+def measure(stack: Stack, store: Store, phases: Sequence[Phase], pace: Pace, rounds: int, log: Path) -> list[str]:
+    """Fill the store; returns why variants failed. Every second round goes through the variants backwards."""
+    arms = list(stack.variants)
+    order = [(number, arm) for number in range(rounds) for arm in (arms[::-1] if number % 2 else arms)]
+    todo = [one for one in order if not store.whole(*one)]
+    clock, failed = Clock(len(todo), len(todo) * len(phases), pace.seconds), list[str]()
+    with (
+        tempfile.TemporaryDirectory() as state,
+        Engines(stack, LocalRuntime(Path(state)), side_by_side=False, on_progress=every_tenth()) as engines,
+    ):
+        for number, arm in todo:
+            say(f"round {number + 1} of {rounds}, {arm}: {clock}")
+            try:
+                _one_arm(engines, stack, store, phases, pace, (number, arm), clock, log)
+            except OutriderError as error:
+                say(str(error))
+                failed.append(f"{arm}: {error.cause}")
+            engines.stop_all()
+    return failed
+
+
+def _one_arm(
+    engines: Engines,
+    stack: Stack,
+    store: Store,
+    phases: Sequence[Phase],
+    pace: Pace,
+    which: tuple[int, str],
+    clock: Clock,
+    log: Path,
+) -> None:
+    number, arm = which
+    spec = stack.variant(arm).speculation
+    store.begin(number, arm)
+    began = time.monotonic()
+    served = engines.get(arm)
+    clock.started(time.monotonic() - began)
+    facts = {
+        name: getattr(served.facts, name) for name in ("version", "model_runner", "graph_mode", "attention_backend")
+    }
+    url = served.running.url
+    try:
+        for index, phase in enumerate(phases):
+            began = time.monotonic()
+            row = {"round": number, "arm": arm, **run_phase(stack, url, phase, pace, seed=index), "engine": facts}
+            if spec is not None and spec.auto:
+                row["utility"] = utility_state(url)
+            store.add(row)
+            clock.measured(time.monotonic() - began)
+            say(f"{arm}, {phase}: TPOT {row['tpot_s'] * 1e3:.2f} ms over {row['requests']} requests, {clock}")
+    finally:
+        if spec is not None and spec.auto:
+            with log.open("a", encoding="utf-8") as file:
+                file.writelines(
+                    f"round {number}: {line}\n" for line in served.running.log_lines() if "utility:" in line
+                )
+
+
+def report(rows: Sequence[Row], static: Sequence[str], auto: str) -> bool:
+    """Print what came out; whether every promise is kept."""
+    outcome = Outcome(rows, static, auto)
+    print("Output tokens a second of all users while they decode; ratios with their 95 % interval over prompts.\n")
+    print("\n".join([*outcome.table(), "", *learning(rows), ""]))
+    verdicts = outcome.verdicts()
+    print("\n".join(map(str, verdicts)))
+    print(outcome.ceiling())
+    for doubt in [*outcome.thin(), *doubts(rows)]:
+        print(f"Doubt: {doubt}")
+    return all(verdict.reached for verdict in verdicts)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Options; defaults that are not shown depend on the stack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stack", default="smollm2-cpu", help="name or file")
+    parser.add_argument("--auto", default="eagle3-auto", help="its variant that chooses k")
+    parser.add_argument("--static-k", type=int, nargs="+", default=[1, 3, 5], help="fixed k that stand beside it")
+    parser.add_argument("--phases", nargs="+", default=[], help=f"WORKLOAD@USERS ...; {' '.join(PHASES)}, with {MANY}")
+    parser.add_argument("--phase-seconds", type=float, default=10.0, help="measured time of a phase")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all of it is done")
+    parser.add_argument("--max-tokens", type=int, help="of an answer; 512 on a GPU, 128 on CPUs")
+    parser.add_argument("--stream-interval", type=int, help="tokens a chunk; 16 on a GPU, 1 on CPUs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("phases.jsonl"), help="rows; what stands there is gone on with"
     )
-    result = run_load(plan).result
-    # Speed while decoding, of all users: prefills cost every variant the same and would only dilute it.
-    return users / result.tpot_s.mean if result.tpot_s.mean else math.nan
-
-
-def measure(seconds: float, repeats: int, state: Path) -> list[dict[str, Any]]:
-    """One row a repeat and phase: tokens per second by variant."""
-    stack = with_static_variants(find_stack("smollm2-cpu"))
-    variants = [*STATIC, AUTO]
-    rows: list[dict[str, Any]] = []
-    with Engines(stack, LocalRuntime(state), side_by_side=True) as engines:
-        failed = engines.start(variants)
-        if failed:
-            sys.exit("\n".join(str(error) for error in failed.values()))
-        for repeat in range(repeats):
-            for number, phase in enumerate(PHASES):
-                turn = (repeat + number) % len(variants)
-                row: dict[str, Any] = {"repeat": repeat, "phase": f"{phase[0]}@{phase[1]}"}
-                for variant in variants[turn:] + variants[:turn]:
-                    url = engines.get(variant).running.url
-                    row[variant] = tokens_per_second(stack, url, phase, seconds, seed=100 * repeat + number)
-                rows.append(row)
-                sys.stderr.write(json.dumps(row) + "\n")
-        log = engines.get(AUTO).running.log_lines()
-        sys.stderr.write("".join(f"{line}\n" for line in log if "utility:" in line))
-    return rows
-
-
-def summary(rows: list[dict[str, Any]]) -> tuple[list[str], bool]:
-    """The table as Markdown, and whether every number that is promised was reached."""
-    lines = ["| phase | " + " | ".join([*STATIC, AUTO]) + " | auto / best static | auto / baseline |"]
-    lines.append("|---" * (len(STATIC) + 4) + "|")
-    reached = True
-    time = dict.fromkeys([*STATIC, AUTO], 0.0)
-    for phase in dict.fromkeys(row["phase"] for row in rows):
-        own = [row for row in rows if row["phase"] == phase]
-        speed = {v: math.exp(math.fsum(math.log(row[v]) for row in own) / len(own)) for v in time}
-        for variant, value in speed.items():
-            time[variant] += 1 / value
-        best = speed[AUTO] / max(speed[v] for v in STATIC)
-        plain = speed[AUTO] / speed["baseline"]
-        reached &= best >= 0.95 and plain >= 0.98
-        values = " | ".join(f"{v:.1f}" for v in speed.values())
-        lines.append(f"| {phase} | {values} | {best:.3f} | {plain:.3f} |")
-    # Over all: equally many tokens in each phase.
-    whole = {v: len(lines[2:]) / t for v, t in time.items()}
-    best = whole[AUTO] / max(whole[v] for v in STATIC)
-    reached &= best >= 1.03
-    values = " | ".join(f"{v:.1f}" for v in whole.values())
-    lines.append(f"| all | {values} | {best:.3f} | {whole[AUTO] / whole['baseline']:.3f} |")
-    return lines, reached
+    parser.add_argument("--report", action="store_true", help="measure nothing, print what --out holds")
+    return parser
 
 
 def main() -> None:
-    """Measure, print, write; ends with 1 where a promised number is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    """Measure what is not there yet, and print."""
+    parser = arguments()
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as state:
-        rows = measure(asked.seconds, asked.repeats, Path(state))
-    if asked.out:
-        asked.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    lines, reached = summary(rows)
-    print("\n".join(lines))
-    sys.exit(0 if reached else 1)
+    if asked.phase_seconds <= 0 or asked.rounds < 1 or min(asked.static_k) < 1:
+        parser.error("--phase-seconds, --rounds and --static-k must be positive")
+    try:
+        stack = find_stack(asked.stack)
+        phases = choose_phases(stack, asked.phases)
+        gpu = stack.engine.build == "cuda"
+        pace = Pace(
+            asked.phase_seconds, asked.max_tokens or (512 if gpu else 128), asked.stream_interval or (16 if gpu else 1)
+        )
+        compared = with_arms(stack, asked.auto, sorted(set(asked.static_k)))
+        arms = list(compared.variants)
+        header = {
+            "schema": SCHEMA, "stack": stack.name, "stack_digest": compared.digest(), "arms": arms,
+            "phases": [str(phase) for phase in phases], "phase_seconds": pace.seconds, "max_tokens": pace.max_tokens,
+            "stream_interval": pace.stream_interval,
+        }  # fmt: skip
+        store = Store(asked.out, header)
+    except ValueError as error:
+        parser.error(str(error))
+    except OutriderError as error:
+        say(str(error))
+        sys.exit(2)
+    log = asked.out.with_suffix(".log")
+    failed = [] if asked.report else measure(compared, store, phases, pace, asked.rounds, log)
+    rounds = {n for n in {row["round"] for row in store.rows} if all(store.whole(n, arm) for arm in arms)}
+    if not rounds:
+        say(f"no round is whole yet: {'; '.join(failed) or 'go on with the same command'}")
+        sys.exit(1)
+    try:
+        kept = report([row for row in store.rows if row["round"] in rounds], arms[:-1], arms[-1])
+    except ValueError as error:
+        say(str(error))
+        sys.exit(1)
+    sys.exit(0 if kept and not failed else 1)
 
 
 if __name__ == "__main__":

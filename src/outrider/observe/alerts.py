@@ -95,6 +95,15 @@ def _speculation() -> list[Alert]:
             "Live time per output token is {{ $value | printf \"%.2f\" }} times as good as the recorded baseline's at "
             "the same concurrency. Serving baseline, or a smaller k at this load, would be faster.",
         ),
+        Alert(
+            "UtilityFault",
+            f"max by ({s.BY}) ({s.UTILITY_FAULT}) == 1",
+            "30s",
+            "ticket",
+            f"{_WHO}: k no longer follows the traffic",
+            "The controller that chooses k has given up after a fault of its own. Users are served as before, with the "
+            "schedule that the engine was started with; answers are the same.",
+        ),
     ]  # fmt: skip
 
 
@@ -154,12 +163,13 @@ def _scraping() -> list[Alert]:
     return [
         Alert(
             "ScrapeBroken",
-            f'{silent}\nor {node.UP}{{job="outrider"}} == 0',
+            f'{silent}\nor {node.UP}{{job="outrider"}} == 0\nor {s.UTILITY_EXPORTED} == 0',
             "2m",
             "ticket",
             "{{ $labels.job }} {{ $labels.instance }}: nothing that Outrider knows is scraped",
             "The target is there, but the figures that panels and alerts rest on are not: metrics are off, were "
-            "renamed by another engine version, or the exporter of recorded cells has ended.",
+            "renamed by another engine version, the exporter of recorded cells has ended, or an engine that chooses k "
+            "cannot write down what it does.",
         ),
         Alert(
             "ClientInvalid",

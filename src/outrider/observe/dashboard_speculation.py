@@ -5,6 +5,7 @@ from __future__ import annotations
 from outrider.observe import series as s
 from outrider.observe.panels import (
     NO_BASELINE,
+    NOT_CHOOSING,
     NOT_SPECULATING,
     SWITCHES,
     VARIABLES,
@@ -113,6 +114,74 @@ def speculation() -> Dashboard:
                         width=12, low=0, decimals=1,
                     ),
                 ),
+            ),
+            _chosen_while_it_runs(),
+        ),
+    )  # fmt: skip
+
+
+def _chosen_while_it_runs() -> Row:
+    """What the controller of an `auto` variant does; docs/tuning-itself.md."""
+    by_batch = f"{s.BY}, batch"
+    testing = chosen(s.UTILITY_PHASE, 'phase="test"')
+    return Row(
+        "k chosen while it runs",
+        (
+            Panel(
+                "k in force",
+                "What the controller has the engine draft at each batch size. A batch size that was never used has no "
+                "line.",
+                (Query(chosen(s.UTILITY_K), "{{variant}}: batch {{batch}}"),),
+                low=0, empty=NOT_CHOOSING, decimals=0,
+            ),
+            Panel(
+                "Utility by k",
+                "Speed at this k against k = 0 at the same batch size: tokens per step over step-cost ratio. The "
+                "dashed lines are 3 % around 1: below them, drafting loses.",
+                (Query(chosen(s.UTILITY_RATIO, 'k!="0"'), "{{variant}}: batch {{batch}}, k={{k}}"),),
+                limits=(0.97, 1.03), empty=NOT_CHOOSING, decimals=2,
+            ),
+            Panel(
+                "Share of time in test phases",
+                "How often a scrape of the last five minutes met a batch size while another k was tried; the rest is "
+                "set phases. Much of it means that little is known yet, or that the traffic changes all the time.",
+                (Query(f"avg_over_time({testing}[5m])", "{{variant}}: batch {{batch}}"),),
+                unit="percentunit", low=0, high=1, empty=NOT_CHOOSING,
+            ),
+            Panel(
+                "Changes of k",
+                "Within five minutes, of the k in force. The engine's log says why for each.",
+                (
+                    Query(
+                        f"sum by ({by_batch}) (increase({chosen(s.UTILITY_SWITCHES)}[5m]))",
+                        "{{variant}}: batch {{batch}}",
+                    ),
+                ),
+                low=0, empty=NOT_CHOOSING, decimals=0,
+            ),
+            Panel(
+                "Tests begun",
+                "Within five minutes. They become rarer while nothing changes, and never cease.",
+                (
+                    Query(
+                        f"sum by ({by_batch}) (increase({chosen(s.UTILITY_TESTS)}[5m]))",
+                        "{{variant}}: batch {{batch}}",
+                    ),
+                ),
+                low=0, empty=NOT_CHOOSING, decimals=0,
+            ),
+            Panel(
+                "Controller's own time",
+                "CPU time of the controller in the engine core, as a share of the time. Promised: below 0.5 %.",
+                (Query(f"sum by ({s.BY}) (rate({chosen(s.UTILITY_OVERHEAD)}[{s.WINDOW}]))"),),
+                unit="percentunit", low=0, empty=NOT_CHOOSING, decimals=3,
+            ),
+            Panel(
+                "Controller faults",
+                "1: the controller gave up, and the schedule that the engine was started with is in force. 0: it "
+                "works.",
+                (Query(chosen(s.UTILITY_FAULT)),),
+                kind="number", width=24, limits=(1, 1), high_is_bad=True, empty=NOT_CHOOSING, decimals=0,
             ),
         ),
     )  # fmt: skip

@@ -21,6 +21,7 @@ _COLOURS = ("red", "orange", "green")
 NO_TRAFFIC = "no traffic"
 NO_BASELINE = "no traffic, or no baseline recorded at this load"
 NOT_SPECULATING = "no traffic, or not speculating"
+NOT_CHOOSING = "no traffic, or no variant that chooses k by itself"
 VARIABLES = {
     "stack": f"label_values({s.RUNNING}, stack)",
     "variant": f'label_values({s.RUNNING}{{stack=~"$stack"}}, variant)',

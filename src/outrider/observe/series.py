@@ -1,7 +1,8 @@
 """Names of the series that Outrider itself makes: recorded ones, and those of its exporter.
 
-Everything else that rules and dashboards ask for comes from an engine's adapter, from `load.exporter`, or from
-`node_metrics`; a test holds all rendered files against these four.
+Everything else that rules and dashboards ask for comes from an engine's adapter, from `load.exporter`, from
+`node_metrics`, or from the scheduler that chooses k (`vllm_ext.metrics`); a test holds all rendered files against these
+five.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ EXPORTED: tuple[str, ...] = (
     *(BASELINE_TPOT, CELL_TPOT, CELL_THROUGHPUT, CELL_TOKENS_PER_STEP, CELL_ENDED, PREDICTED_TPOT),
     *(SPECULATIVE_TOKENS, SCHEDULE_TOKENS, ACCEPTANCE_FLOOR, TPOT_OBJECTIVE),
 )
+
+# On the /metrics of engines whose variant is `auto`: what the controller in their scheduler does.
+UTILITY_K = "outrider_utility_k"
+UTILITY_RATIO = "outrider_utility_ratio"
+UTILITY_PHASE = "outrider_utility_phase"
+UTILITY_SWITCHES = "outrider_utility_switches_total"
+UTILITY_TESTS = "outrider_utility_tests_total"
+UTILITY_OVERHEAD = "outrider_utility_overhead_seconds_total"
+UTILITY_FAULT = "outrider_utility_fault"
+UTILITY_EXPORTED = "outrider_utility_exported"
 
 BY = "stack, variant"
 WINDOW = "1m"  # of rates; at a scrape every 10 s that is 6 readings

@@ -17,7 +17,7 @@ from outrider.vllm_ext.snapshot import snapshot
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterable
 
     from outrider.vllm_ext.settings import Settings
     from outrider.vllm_ext.state_file import StateFile
@@ -123,10 +123,9 @@ class Hook:
         yielded = self._yielded
         for m in range(len(yielded)):
             yielded[m] = 0
-        most, sampled = len(yielded) - 1, output.sampled_token_ids
-        for request, index in output.req_id_to_index.items():
-            if request in live:
-                yielded[min(len(sampled[index]), most)] += 1
+        most = len(yielded) - 1
+        for m in _lengths(output, live):
+            yielded[m if m < most else most] += 1  # noqa: FURB136 - calling min for each request doubles the cost
         switch = self.controller.observe(batch, verified, drafted, yielded, seconds)
         if switch is not None:
             self._log.info("utility: batch %s: k %d -> %d: %s", switch.band, switch.before, switch.after, switch.why)
@@ -143,3 +142,11 @@ class Hook:
         self._state.write(
             snapshot(self.controller, fault=self.fault, overhead_s=self.overhead_s, other_steps=self.other_steps)
         )
+
+
+def _lengths(output: Any, live: Container[str]) -> Iterable[int]:
+    """Tokens that each request got which is not finished. Large batches spend most of the hook's time here."""
+    sampled, index_of = output.sampled_token_ids, output.req_id_to_index
+    if len(sampled) == len(index_of) and all(map(live.__contains__, index_of)):
+        return map(len, sampled)
+    return [len(sampled[index]) for request, index in index_of.items() if request in live]

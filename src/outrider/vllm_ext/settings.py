@@ -13,13 +13,13 @@ VARIABLE = "OUTRIDER_UTILITY"
 
 
 def choices(k: int) -> tuple[int, ...]:
-    """What to try below a largest k: every k up to 4, above that its halves."""
+    """What to try below a largest k: every k up to 4, above that its halves, rounded up (5: 0, 1, 2, 3, 5)."""
     if k <= 4:
         return tuple(range(k + 1))
-    found = {0}
-    while k > 0:
+    found = {0, 1}
+    while k > 1:
         found.add(k)
-        k //= 2
+        k = (k + 1) // 2
     return tuple(sorted(found))
 
 

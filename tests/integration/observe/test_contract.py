@@ -36,6 +36,7 @@ RECORDED = {
     "vllm-0.33.0-eagle3": "vllm",
     "vllm-0.13.0-eagle3": "vllm",
     "vllm-0.32.0-ngram": "vllm",
+    "vllm-0.32.0-ngram-auto": "vllm",
     "sglang-0.5.23-eagle3": "sglang",
 }
 # Panels of the node dashboard whose metrics come from a GPU.

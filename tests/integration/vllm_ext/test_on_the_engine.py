@@ -33,6 +33,7 @@ CHAT = [
     "Why is the sky blue?", "Name a use of copper.", "What does a baker do?", "How do boats float?", "Who was Euclid?",
     "Describe a forest.", "What is rain?", "Tell me about cats.",
 ]  # fmt: skip
+DRAFTS, DRAFT_TOKENS = "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total"
 FAULTY = """
 from outrider.vllm_ext.scheduler import UtilityScheduler
 
@@ -68,8 +69,10 @@ def launch(variant: str, **settings: object) -> Launch:
     return dataclasses.replace(made, argv=argv, env=env)
 
 
-def answers(engine: LocalRunning, prompts: Sequence[str], concurrency: int, max_tokens: int = 128) -> list[str]:
-    """Greedy completions, in the order of the prompts."""
+def answers(
+    engine: LocalRunning, prompts: Sequence[str], concurrency: int, max_tokens: int = 128, temperature: float = 0.0
+) -> list[str]:
+    """Completions, greedy unless told otherwise, in the order of the prompts."""
     found = [""] * len(prompts)
     turns = iter(range(len(prompts)))
     lock = threading.Lock()
@@ -81,9 +84,10 @@ def answers(engine: LocalRunning, prompts: Sequence[str], concurrency: int, max_
             if index is None:
                 return
             body = {"model": STACK.target.served_name, "prompt": prompts[index], "max_tokens": max_tokens,
-                    "temperature": 0, "ignore_eos": True}  # fmt: skip
-            answer = httpx.post(f"{engine.url}/v1/completions", json=body, timeout=300).json()
-            found[index] = answer["choices"][0]["text"]
+                    "temperature": temperature, "seed": index, "ignore_eos": True}  # fmt: skip
+            answer = httpx.post(f"{engine.url}/v1/completions", json=body, timeout=300)
+            answer.raise_for_status()
+            found[index] = answer.json()["choices"][0]["text"]
 
     users = [threading.Thread(target=user) for _ in range(concurrency)]
     for thread in users:
@@ -100,7 +104,7 @@ def metrics(engine: LocalRunning) -> dict[tuple[str, ...], float]:
         (sample.name, *(f"{name}={sample.labels[name]}" for name in kept if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith(("outrider_utility_", "vllm:spec_decode_num_drafts"))
+        if sample.name.startswith(("outrider_utility_", "vllm:spec_decode_num_draft"))
     }
 
 
@@ -131,9 +135,44 @@ def test_it_follows_a_change_of_traffic_and_changes_no_answer(tmp_path: Path, sm
     assert not any("Traceback" in line for line in log)
 
 
-def test_a_fault_inside_leaves_the_engine_with_its_static_schedule(tmp_path: Path, smollm2_dir: Path) -> None:
+def test_with_a_drafter_k_follows_the_traffic_up_and_down_and_greedy_answers_are_the_static_variants(
+    tmp_path: Path, smollm2_dir: Path
+) -> None:
+    runtime = LocalRuntime(tmp_path / "state")
+    with runtime.start("smollm2-cpu/eagle3", launch("eagle3")) as engine:
+        expected = workload(engine)
+    # A prior that is wrong for copying, which this head drafts well. What is sampled at temperature 5 nobody
+    # could draft.
+    with runtime.start("smollm2-cpu/auto", launch("eagle3-auto", prior=[[1, 32, 0]], ks=[0, 1, 2, 3])) as engine:
+        assert answers(engine, [COPY] * 2, 1) == expected[:2]
+        copied = metrics(engine)
+        answers(engine, CHAT, 1, temperature=5.0)
+        sampled = metrics(engine)
+        assert answers(engine, CHAT, 8) == expected[2:]
+        together = metrics(engine)
+        log = list(engine.log_lines())
+
+    force, changes = ("outrider_utility_k", "batch=1"), ("outrider_utility_switches_total", "batch=1")
+    assert copied[force] > 0, "from the prior's 0"
+    assert copied["outrider_utility_ratio", "batch=1", f"k={copied[force]:.0f}"] > 1.1
+    assert copied["outrider_utility_tokens_per_step", "k=3"] > 1.5
+    assert sampled[force] < copied[force], "in the same band, after the traffic changed"
+    assert sampled[changes] > copied[changes] >= 1
+    assert sampled["outrider_utility_tokens_per_step", "k=1"] < 1.4
+    assert any("utility: batch 1: k 0 -> " in line for line in log)
+    assert any(f"utility: batch 1: k {copied[force]:.0f} -> " in line for line in log)
+    assert together["outrider_utility_exported",] == 1
+    assert together["outrider_utility_fault",] == 0
+    assert any(key[0] == "outrider_utility_k" and key[1] in {"batch=7-8", "batch=5-6"} for key in together)
+    assert not any("Traceback" in line for line in log)
+
+
+@pytest.mark.parametrize("variant", ["ngram-auto", "eagle3-auto"])
+def test_a_fault_inside_leaves_the_engine_with_its_static_schedule(
+    tmp_path: Path, smollm2_dir: Path, variant: str
+) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY)
-    made = launch("ngram-auto")
+    made = launch(variant)
     argv = tuple("faulty.FaultyScheduler" if word == FLAGS[1] else word for word in made.argv)
     runtime = LocalRuntime(tmp_path / "state")
     made = dataclasses.replace(made, argv=argv, env=made.env | {"PYTHONPATH": f"{tmp_path}:{_sources()}"})
@@ -145,8 +184,9 @@ def test_a_fault_inside_leaves_the_engine_with_its_static_schedule(tmp_path: Pat
         log = list(engine.log_lines())
 
     assert faulted["outrider_utility_fault",] == 1
-    drafts = next(key for key in later if key[0] == "vllm:spec_decode_num_drafts_total")
-    assert later[drafts] > faulted[drafts], "the static k is in force again"
+    drafts, drafted = (later[name,] - faulted[name,] for name in (DRAFTS, DRAFT_TOKENS))
+    assert drafts > 0
+    assert 2 < drafted / drafts <= 3, "the static k is in force again"
     assert sum("utility: off, the static schedule is in force: ZeroDivisionError: injected" in x for x in log) == 1
 
 

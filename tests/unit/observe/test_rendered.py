@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 import yaml
 from grafana_foundation_sdk.models import dashboard as models
+from tests.unit.vllm_ext.simulated import Engine, Traffic, settings
 
 from outrider.engine import adapters
 from outrider.load import exporter as client
@@ -26,6 +29,9 @@ from outrider.observe.dashboards import dashboards
 from outrider.observe.panels import DATASOURCE
 from outrider.observe.rules import groups, recorded_names
 from outrider.observe.series import EXPORTED
+from outrider.vllm_ext.metrics import StateCollector
+from outrider.vllm_ext.snapshot import snapshot
+from outrider.vllm_ext.state_file import StateFile
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
@@ -40,10 +46,21 @@ def client_names() -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
+def utility_names() -> set[str]:
+    """What the controller of an `auto` variant publishes once it has changed k, tested and met a fault."""
+    engine = Engine(settings(3), seed=1)
+    engine.run(Traffic({0: 1.0, 1: 1.3, 2: 1.6, 3: 1.9}, acceptance=0.2), 800)
+    data = snapshot(engine.controller, fault="injected", overhead_s=0.01, other_steps=7)
+    with tempfile.TemporaryDirectory() as directory:
+        state = Path(directory) / "outrider-utility" / "1.json"
+        StateFile(state, logging.getLogger("test")).write(data)
+        return {sample.name for family in StateCollector(state).collect() for sample in family.samples}
+
+
 def known_names() -> set[str]:
     engines = set().union(*(adapter.metric_names() for adapter in adapters()))
     others = {*EXPORTED, *node_metrics.DCGM, *node_metrics.NODE_NAMES, "ALERTS"}
-    return engines | others | client_names() | recorded_names()
+    return engines | others | client_names() | utility_names() | recorded_names()
 
 
 def expressions() -> dict[str, str]:

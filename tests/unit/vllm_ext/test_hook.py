@@ -217,7 +217,8 @@ def test_settings_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "expected"), [(1, (0, 1)), (3, (0, 1, 2, 3)), (7, (0, 1, 3, 7)), (16, (0, 1, 2, 4, 8, 16))]
+    ("k", "expected"),
+    [(1, (0, 1)), (3, (0, 1, 2, 3)), (5, (0, 1, 2, 3, 5)), (7, (0, 1, 2, 4, 7)), (16, (0, 1, 2, 4, 8, 16))],
 )
 def test_few_k_are_tried_below_a_large_bound(k: int, expected: tuple[int, ...]) -> None:
     assert choices(k) == expected
