@@ -1,4 +1,4 @@
-"""How a variant's `expert_budget` reaches vLLM: settings in the environment, and a class that makes the engine load them.
+"""How a variant's `expert_budget` reaches vLLM: settings in the environment, and a class that makes it load the plugin.
 
 Importing the class named by `--worker-extension-cls` puts the budget in place, so an engine whose interpreter does not
 have Outrider fails at start; by the plugin's entry point alone it would serve without a budget, and say nothing.

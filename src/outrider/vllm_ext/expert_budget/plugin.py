@@ -122,7 +122,7 @@ class _Checked:
         counts = self._budget.counts()
         chosen, read = [row[1] for row in counts], [row[2] for row in counts]
         _LOG.info(
-            "expert budget: bounded step %d, B=%d: experts read a layer %.1f, at most %d; chosen before it %.1f, at most %d",
+            "expert budget: bounded step %d, B=%d: read %.1f experts a layer, at most %d; chosen were %.1f, at most %d",
             self._bounded,
             bound,
             sum(read) / len(read),

@@ -83,16 +83,24 @@ class Budget:
         # Outside a graph the host may leave the work out; while graphs are made and warmed up it must not.
         if self.serving and self._kept >= layer.experts and not _capturing(ids):
             return weights, ids
-        votes = chosen_weight(weights, ids, self._device_voters, logits.shape[-1])
-        keep = kept_experts(votes, self._device_kept)
-        if self.settings.mode == "drop" or layer.routing is None:
-            fresh = drop(weights, ids, keep, votes)
+        voters, kept = self._device_voters, self._device_kept
+        if ids.is_cuda and layer.routing is not None:
+            from outrider.vllm_ext.expert_budget.kernels import reroute_fused  # noqa: PLC0415 - Triton is CUDA's
+
+            new_weights, new_ids, votes = reroute_fused(
+                weights, ids, logits, bias, voters=voters, budget=kept, routing=layer.routing
+            )
         else:
-            fresh = reroute(weights, ids, logits, bias, keep, layer.routing)
+            votes = chosen_weight(weights, ids, voters, logits.shape[-1])
+            keep = kept_experts(votes, kept)
+            if layer.routing is None:
+                new_weights, new_ids = drop(weights, ids, keep, votes)
+            else:
+                new_weights, new_ids = reroute(weights, ids, logits, bias, keep, layer.routing)
         if self.settings.report_every:
             self._counts[index, 0].copy_((votes > 0).sum())
-            self._counts[index, 1].copy_(distinct(fresh[1], self._device_voters, logits.shape[-1]))
-        return fresh
+            self._counts[index, 1].copy_(distinct(new_ids, voters, logits.shape[-1]))
+        return new_weights, new_ids
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Layer, experts that its router chose in the last budgeted step, experts that it read. Waits for the device.

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from tests.unit.vllm_ext.expert_budget import reference  # noqa: E402
+
 from outrider.vllm_ext.expert_budget.routing import (  # noqa: E402
     Routing,
     chosen_weight,
@@ -16,7 +18,6 @@ from outrider.vllm_ext.expert_budget.routing import (  # noqa: E402
     kept_experts,
     reroute,
 )
-from tests.unit.vllm_ext.expert_budget import reference  # noqa: E402
 
 
 @st.composite
@@ -139,8 +140,8 @@ def test_padding_has_no_vote(case: dict) -> None:
 @pytest.mark.parametrize("mode", ["reroute", "drop"])
 def test_rows_that_the_engine_marked_as_padding_are_left_alone(mode: str) -> None:
     case = {
-        "experts": 8, "top_k": 2, "tokens": 3, "voters": 3, "budget": 2, "routing": Routing("softmax", renormalize=True),
-        "logits": torch.randn(3, 8), "bias": torch.zeros(8),
+        "experts": 8, "top_k": 2, "tokens": 3, "voters": 3, "budget": 2, "logits": torch.randn(3, 8),
+        "routing": Routing("softmax", renormalize=True), "bias": torch.zeros(8),
     }  # fmt: skip
     weights, ids = routed(case)
     ids[2], weights[2] = -1, 0.0
