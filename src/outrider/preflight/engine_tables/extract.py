@@ -11,7 +11,7 @@ import json
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.errors import EngineError
 from outrider.preflight.engine_tables.classes import classes_with_base
@@ -19,6 +19,9 @@ from outrider.preflight.engine_tables.literals import Module, read_module
 from outrider.preflight.engine_tables.members import class_members
 from outrider.vllm_ext.expert_budget.interface import REQUIRED as ROUTER
 from outrider.vllm_ext.interface import REQUIRED as SCHEDULER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _REGISTRY = "model_executor/models/registry.py"
 _SPECULATIVE = "config/speculative.py"
@@ -127,7 +130,7 @@ def extract(sources: dict[str, str], version: str) -> dict[str, Any]:
     }
 
 
-def _interface(sources: dict[str, str], places: dict[str, tuple[str, ...]], required: frozenset[str]) -> list[str]:
+def _interface(sources: dict[str, str], places: Mapping[str, tuple[str, ...]], required: frozenset[str]) -> list[str]:
     """Of what a part of Outrider in the engine relies on: the members that this version has."""
     members = [class_members(sources.get(file, ""), name) for file, names in places.items() for name in names]
     return sorted(required & set().union(*members))

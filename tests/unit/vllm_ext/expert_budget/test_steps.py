@@ -9,9 +9,7 @@ from outrider.vllm_ext.expert_budget.steps import Steps
 
 
 def new(request: str, prompt: int, known: int | None = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        req_id=request, prompt_len=prompt, prefill_token_ids=None if known is None else [0] * known
-    )
+    return SimpleNamespace(req_id=request, prompt_len=prompt, prefill_token_ids=None if known is None else [0] * known)
 
 
 def step(
