@@ -89,6 +89,12 @@ def campaign_command(
         precision=precision,
     )
     console = Console(stderr=json_to == "-", highlight=False)
+    if adaptive and (lossy := [name for name in plan.variants if chosen.variant(name).expert_budget]):
+        raise CampaignError(
+            f"an adaptive campaign decides by speed, and {', '.join(lossy)} must not be chosen by speed alone",
+            evidence=f"stack {chosen.name}: an expert budget changes answers",
+            next_step="leave it out (--variant), or measure it in a campaign that is not adaptive",
+        )
     if plan_only:
         _print_plan(plan, console, json_to)
         return
