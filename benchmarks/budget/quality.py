@@ -1,8 +1,8 @@
 """Quality by expert budget on a small mixture of experts that is trained here, on the CPU, in minutes.
 
 A byte-level transformer is trained on this repository's own documents, once with softmax routing and once with sigmoid
-routing and a balancing bias (as in DeepSeek-V3). Then held-out text is read as a server would decode it: a prompt that no
-budget touches, then steps of several sequences and, as in verification, several tokens each, routed by the very
+routing and a balancing bias (as in DeepSeek-V3). Then held-out text is read as a server would decode it: a prompt that
+no budget touches, then steps of several sequences and, as in verification, several tokens each, routed by the very
 functions that the engine plugin uses. It says how a budget's harm falls with B; it does not say how large that is for a
 model of other size, training and routing.
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import subprocess
+import sys
+import tomllib
 
 import pytest
 
@@ -11,7 +15,7 @@ from outrider.engine import adapter
 from outrider.errors import StackError
 from outrider.stack import Stack, find_stack, stack_from_text
 from outrider.stack.loader import stacks_dir
-from outrider.vllm_ext.expert_budget.settings import EXTENSION, Settings, read_settings
+from outrider.vllm_ext.expert_budget.settings import EXTENSION, PLUGIN, Settings, read_settings
 
 VLLM = adapter("vllm")
 FLAGSHIP = "kimi-k2.5-rtx6000x8"
@@ -80,3 +84,17 @@ def test_stacks_without_a_budget_keep_the_digest_of_their_cells() -> None:
     assert all(variant.pop("expert_budget") is None for variant in data["variants"].values())
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     assert stack.digest() == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_the_wheel_announces_the_plugin_that_the_settings_name() -> None:
+    pyproject = tomllib.loads((stacks_dir().parent / "pyproject.toml").read_text(encoding="utf-8"))
+    module, function = pyproject["project"]["entry-points"]["vllm.general_plugins"][PLUGIN].split(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_importing_the_plugin_needs_neither_torch_nor_the_engine() -> None:
+    code = (
+        "import sys, outrider.vllm_ext.expert_budget.extension; print(sorted({'torch', 'vllm'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"

@@ -77,8 +77,9 @@ class Settings:
 
     def describe(self) -> str:
         """For logs and reports."""
-        what = f"at most {self.experts}" if self.experts is not None else f"{self.share:.0%} of the expected union"
-        return f"{what} experts a layer ({self.mode})"
+        if self.experts is not None:
+            return f"at most {self.experts} experts a layer ({self.mode})"
+        return f"at most {self.share:.0%} of the experts a layer that uniform routing would touch ({self.mode})"
 
 
 def expected_union(tokens: int, experts: int, per_token: int) -> float:
