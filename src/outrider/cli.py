@@ -28,6 +28,7 @@ from outrider.model_store.locate import expected
 from outrider.observe.commands import observe_down, observe_export, observe_render, observe_up
 from outrider.observe.watch import watch_command
 from outrider.patches.commands import patches_apply, patches_check
+from outrider.predict.budget_command import predict_budget
 from outrider.predict.commands import predict_run, predict_validate
 from outrider.predict.shape_command import shape_command
 from outrider.preflight import preflight_command
@@ -184,6 +185,7 @@ app.add_typer(_train, name="train")
 
 _predict = typer.Typer(no_args_is_help=True, help="Predict what was not measured, and say how wrong that is.")
 _predict.command("run")(predict_run)
+_predict.command("budget")(predict_budget)
 _predict.command("validate")(predict_validate)
 app.add_typer(_predict, name="predict")
 

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from outrider.campaign.compare import ratio_of
 from outrider.campaign.plan import CampaignPlan
+from outrider.campaign.quality import quality_of, unproven
 from outrider.campaign.run import run_campaign
 from outrider.campaign.stats import DriftReport, drift
 from outrider.campaign.step_cost import step_cost_stack
 from outrider.campaign.store import RunStore
-from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table
+from outrider.campaign.view import CampaignView, choices_text, findings_text, points_table, quality_lines
 from outrider.decide import choose
 from outrider.decide.adaptive import AdaptiveCampaign, Verdict, read_verdicts, verdicts_json
 from outrider.decide.probe import judge_probe
@@ -92,6 +93,12 @@ def campaign_command(
         step_cost=step_cost or waves,
     )
     console = Console(stderr=json_to == "-", highlight=False)
+    if adaptive and (lossy := [name for name in plan.variants if chosen.variant(name).expert_budget]):
+        raise CampaignError(
+            f"an adaptive campaign decides by speed, and {', '.join(lossy)} must not be chosen by speed alone",
+            evidence=f"stack {chosen.name}: an expert budget changes answers",
+            next_step="leave it out (--variant), or measure it in a campaign that is not adaptive",
+        )
     if plan_only:
         _print_plan(plan, console, json_to)
         return
@@ -149,7 +156,10 @@ def conclude(stack: Stack, store: RunStore, console: Console, json_to: str | Non
     points = store.points()
     console.print()
     console.print(points_table(points, f"{stack.name}, run {store.directory.name}"))
-    console.print(choices_text(choose(points)), soft_wrap=True)
+    quality = quality_of(stack, store.directory)
+    for line in quality_lines(stack, quality, points):
+        console.print(line, soft_wrap=True)
+    console.print(choices_text(choose(points, unproven(quality))), soft_wrap=True)
     if doubts := findings_text(points):
         console.print(doubts, soft_wrap=True)
     expected = read_verdicts(store.directory / "adaptive.json")
@@ -168,7 +178,7 @@ def conclude(stack: Stack, store: RunStore, console: Console, json_to: str | Non
         drift=moved,
         unsteady=shaky,
         outlook=_outlook(stack, store, points),
-        judged=Judged(tuple(probes), tuple(expected)),
+        judged=Judged(tuple(probes), tuple(expected), quality),
     )
     console.print(f"\n{store.cells_file}\n{store.merge_requests()}\n{page}", soft_wrap=True)
     if json_to:

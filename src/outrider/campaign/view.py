@@ -17,16 +17,18 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from rich.console import Console
 
     from outrider.campaign.cell import Cell, CellKey
     from outrider.campaign.compare import Point
+    from outrider.campaign.quality import Quality
     from outrider.decide import Choice
     from outrider.load.result import Progress as LoadProgress
     from outrider.runtime.base import Progress as StartProgress
+    from outrider.stack import Stack
 
 _STATUS = {"ok": "green", "flagged": "yellow", "invalid": "red", "failed": "bold red"}
 
@@ -133,6 +135,17 @@ def points_table(points: Sequence[Point], title: str) -> Table:
             f"[{_STATUS[p.status]}]{p.status}[/]",
         )
     return table
+
+
+def quality_lines(stack: Stack, quality: Mapping[str, Quality], points: Sequence[Point]) -> list[str]:
+    """A line for each variant of the table whose speed is bought with its answers: what is known of these."""
+    shown = {point.variant for point in points}
+    lines = []
+    for name, known in quality.items():
+        if name in shown:
+            advice = f" ({known.advice(stack.name)})" if known.result is None else ""
+            lines.append(f"[yellow]{name} is lossy[/]: {known.settings}. [bold]{known.text}[/]{advice}")
+    return lines
 
 
 def findings_text(points: Sequence[Point]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from outrider.campaign.compare import Point
 
@@ -29,16 +29,20 @@ class Choice:
     why: str
 
 
-def choose(points: Sequence[Point]) -> list[Choice]:
+def choose(points: Sequence[Point], unproven: Collection[str] = ()) -> list[Choice]:
     """One choice for each workload and concurrency.
 
     A variant wins with the highest measured speedup among those whose whole 95 % interval lies above 1;
     `baseline` wins ties, because it is simpler and cannot surprise.
+
+    Args:
+        points: what was measured.
+        unproven: variants that change answers and whose quality is not known to have stayed; they are not chosen,
+            however fast they are.
     """
+    usable = [p for p in points if p.usable and p.variant not in unproven]
     places = dict.fromkeys((point.workload, point.concurrency) for point in points)
-    return [
-        _choice(place, [p for p in points if (p.workload, p.concurrency) == place and p.usable]) for place in places
-    ]
+    return [_choice(place, [p for p in usable if (p.workload, p.concurrency) == place]) for place in places]
 
 
 def _choice(place: tuple[str, int], usable: list[Point]) -> Choice:

@@ -245,6 +245,10 @@ class EngineAdapter(Protocol):
         """Read the start-up log."""
         ...
 
+    def lossy_settings(self, stack: Stack, variant: str) -> list[str]:
+        """Settings of a variant that may change what the target would have answered."""
+        ...
+
     def isolated_cache(self, salt: str) -> dict[str, str]:
         """Request fields that keep requests with another salt out of each other's prefix cache."""
         ...

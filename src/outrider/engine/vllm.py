@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outrider.engine import vllm_metrics, vllm_utility
+from outrider.engine import vllm_budget, vllm_metrics, vllm_utility
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
 from outrider.errors import StackError
@@ -54,6 +54,7 @@ _TYPED_FLAGS: Mapping[str, str] = {
     "max-num-seqs": "memory.max_num_seqs",
     "speculative-config": "variants.*.speculation",
     "scheduler-cls": "variants.*.speculation.auto",
+    "worker-extension-cls": "variants.*.expert_budget",
     "host": "the runtime",
     "port": "the runtime",
     "api-key": "the runtime (a secret file, never argv)",
@@ -108,6 +109,8 @@ class VllmAdapter:
         ]
         for flag, value in {**stack.engine_of(variant).flags, **chosen.flags}.items():
             argv += _flag(flag, value)
+        if chosen.expert_budget is not None:
+            argv += vllm_budget.FLAGS
         spec = chosen.speculation
         if spec is not None:
             config = speculative_config(spec, drafter_dir)
@@ -140,6 +143,9 @@ class VllmAdapter:
             rejection = str(chosen.speculation.options.get("rejection_sample_method", "standard"))
             if rejection not in _LOSSLESS_REJECTION:
                 found.append(f"rejection_sample_method {rejection} accepts tokens that the target would not emit")
+        if chosen.expert_budget:
+            budget = vllm_budget.settings(chosen.expert_budget)
+            found.append(f"expert_budget routes decoded tokens through {budget.describe()}")
         return found
 
     def startup_facts(self, log_lines: Iterable[str]) -> StartupFacts:
@@ -311,6 +317,8 @@ def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, 
         env |= _cpu_environment(stack)
     if variant.speculation is not None and variant.speculation.auto:
         env |= vllm_utility.environment(variant.speculation, stack)
+    if variant.expert_budget is not None:
+        env |= vllm_budget.environment(variant.expert_budget)
     return env | stack.node.env | stack.env | variant.env
 
 

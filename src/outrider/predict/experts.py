@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,9 +36,11 @@ def distinct_experts(tokens: Floats, experts: int, per_token: int, overlap: floa
     return np.maximum(result, per_token)
 
 
-def expert_bytes_read(machine: Machine, tokens: Floats, overlap: float, skew: float) -> Floats:
-    """Bytes of routed experts that one step reads on one GPU."""
+def expert_bytes_read(
+    machine: Machine, tokens: Floats, overlap: float, skew: float, bound: Floats | float = math.inf
+) -> Floats:
+    """Bytes of routed experts that one step reads on one GPU; with an expert budget, of at most `bound` a layer."""
     if not machine.experts:
         return np.zeros_like(tokens)
-    distinct = distinct_experts(tokens, machine.experts, machine.per_token, overlap, skew)
+    distinct = np.minimum(distinct_experts(tokens, machine.experts, machine.per_token, overlap, skew), bound)
     return distinct * machine.expert_bytes * machine.moe_layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Places:
         k: speculative tokens that a sequence verifies in the mean step (`drafted_k`); 0 is plain decoding.
         context_ranks: decode context parallelism.
         draft_bytes: weights that one drafting pass reads on one GPU; 0 where k is 0 or proposals are looked up.
+        bound: experts that a layer may read in a step (an expert budget); infinite without one.
     """
 
     batch: Floats
@@ -41,6 +43,7 @@ class Places:
     k: Floats
     context_ranks: Floats
     draft_bytes: Floats
+    bound: Floats | float = math.inf
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, float, float, float, float]]) -> Places:
@@ -83,7 +86,7 @@ def step_parts(machine: Machine, at: Places, factors: Factors) -> dict[str, Floa
         "launch": np.full_like(tokens, (machine.step_s + machine.layers * machine.layer_s) * factors.launch),
         "attention": attention_s(machine, at, factors.kv_stream, factors.saturation),
         "dense": (machine.dense_bytes + logits) / stream + tokens * machine.dense_flops / compute,
-        "experts": expert_bytes_read(machine, tokens, factors.overlap, factors.skew) / experts
+        "experts": expert_bytes_read(machine, tokens, factors.overlap, factors.skew, at.bound) / experts
         + tokens * machine.routed_flops / compute,
         "allreduce": step_collectives_s(machine, tokens, at.context_ranks, factors.hop, factors.link),
         "draft": draft_s(machine, at, factors),

@@ -205,9 +205,12 @@ def _cell(row: Mapping[str, Any], where: str, stack: Stack) -> Observation | Non
     tpot_s = (row.get("tpot_s") or {}).get("mean")
     if row["status"] not in {"ok", "flagged"} or not tpot_s:
         return None
-    spec = stack.variants[row["variant"]].speculation if row["variant"] in stack.variants else None
+    variant = stack.variants.get(row["variant"])
+    spec = variant.speculation if variant else None
     if spec and spec.auto:
         return None  # its k changed while it was measured, so it says nothing about any
+    if variant and variant.expert_budget:
+        return None  # it reads fewer experts than the model says, and no decision may rest on it
     batch, k = int(row["concurrency"]), int(row["k"])
     if spec and spec.schedule:
         k = next((band[2] for band in spec.schedule if band[0] <= batch <= band[1]), k)

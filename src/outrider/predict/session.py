@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outrider.predict.observations import Observation
     from outrider.predict.shares import Shares
     from outrider.predict.surface import Wanted
-    from outrider.stack import Speculation, Stack
+    from outrider.stack import Speculation, Stack, Variant
 
 # Methods that propose one block: their k is a property of the weights.
 _BLOCK = frozenset({"dflash", "dspark", "mtp"})
@@ -57,7 +57,7 @@ class Session:
         reported acceptance length never stands against a measured one: the flagship's drafter reports 2.97 and was
         measured at 2.1 by others.
         """
-        static = [n for n, v in self.stack.variants.items() if v.speculation and _is_static(v.speculation)]
+        static = [n for n, v in self.stack.variants.items() if _is_predicted(v)]
         measured = [name for name in static if self.fit.yields.acceptance(name)]
         if measured:
             return measured
@@ -99,8 +99,9 @@ def open_session(
     return Session(stack, fitted, given)
 
 
-def _is_static(spec: Speculation) -> bool:
-    return not spec.schedule and not spec.auto
+def _is_predicted(variant: Variant) -> bool:
+    spec = variant.speculation
+    return bool(spec and not spec.schedule and not spec.auto and not variant.expert_budget)
 
 
 def reported(stack: Stack, variant: str) -> Acceptance | None:

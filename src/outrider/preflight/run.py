@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from outrider.errors import OutriderError
 from outrider.model_store import drafter_faults
 from outrider.preflight.catalogue import KINDS
+from outrider.preflight.checks.budget import check_budget
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
@@ -129,6 +130,7 @@ def _findings(case: Case) -> list[Finding]:
         *check_tokenizer(case),
         *check_drafter(case),
         *speculation(case),
+        *check_budget(case),
     ]
     if case.drafter is not None:
         found_here += check_files(case.drafter)

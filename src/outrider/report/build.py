@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from outrider.campaign.quality import unproven
 from outrider.decide import choose
 from outrider.predict.factors import priors
 from outrider.report import figures, outlook_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import plotly.graph_objects as go
 
     from outrider.campaign.cell import Cell
     from outrider.campaign.compare import Point
+    from outrider.campaign.quality import Quality
     from outrider.campaign.stats import DriftReport
     from outrider.decide.adaptive import Verdict
     from outrider.decide.probe import Probe
@@ -56,10 +58,12 @@ class Judged:
     Attributes:
         probes: what probes of the stack's schedules came to.
         expected: what an adaptive campaign expects of the whole grid.
+        quality: what is known of the answers of variants that are lossy by themselves.
     """
 
     probes: tuple[Probe, ...] = ()
     expected: tuple[Verdict, ...] = ()
+    quality: Mapping[str, Quality] = field(default_factory=dict)
 
 
 def write_report(
@@ -87,6 +91,7 @@ def write_report(
         title: what to call the cells where no run stands behind them.
         judged: what was judged beside the points.
     """
+    judged = judged or Judged()
     seen = None if isinstance(outlook, str) else outlook
     palette = figures.colours(_variants(points, seen))
     page = _template().render(
@@ -95,7 +100,8 @@ def write_report(
         began=min((c.started_at for c in cells), default=""),
         ended=max((c.started_at for c in cells), default=""),
         wall_min=sum(c.wall_s for c in cells) / 60,
-        choices=choose(points),
+        choices=choose(points, unproven(judged.quality)),
+        quality=judged.quality,
         points=points,
         palette=palette,
         charts=_charts(points),
@@ -104,7 +110,7 @@ def write_report(
         outlook_charts=_outlook_charts(seen, palette) if seen else [],
         priors=priors(seen.session.fit.machine) if seen else {},
         factors=asdict(seen.session.fit.factors) if seen else {},
-        judged=judged or Judged(),
+        judged=judged,
         cells_kept=len(cells),
         drift=drift,
         unsteady=unsteady,

@@ -169,6 +169,27 @@ class Speculation(_Strict):
         return self
 
 
+class ExpertBudget(_Strict):
+    """An upper bound on the experts that a decode step reads in a layer; lossy, so the stack must say `allow_lossy`.
+
+    Attributes:
+        experts: B, at every batch size; or
+        share: B as a share of the experts that uniform routing would touch at the step's number of tokens.
+        mode: what becomes of a token whose expert is left out: `reroute` chooses anew, `drop` does without.
+    """
+
+    experts: int | None = Field(None, ge=1)
+    share: float | None = Field(None, gt=0, le=1)
+    mode: Literal["reroute", "drop"] = "reroute"
+
+    @model_validator(mode="after")
+    def _is_one_number(self) -> Self:
+        if (self.experts is None) == (self.share is None):
+            msg = "an expert budget is a number (`experts: 64`) or a share of the expected union (`share: 0.6`)"
+            raise ValueError(msg)
+        return self
+
+
 class Engine(_Strict):
     """A pinned engine and the flags that every variant on it shares."""
 
@@ -184,6 +205,7 @@ class Variant(_Strict):
     description: str = ""
     engine: Engine | None = Field(None, description="another engine than the stack's, with flags of its own")
     speculation: Speculation | None = None
+    expert_budget: ExpertBudget | None = None
     flags: dict[FlagName, FlagValue] = Field(default_factory=dict)
     env: dict[EnvName, str] = Field(default_factory=dict)
 
@@ -301,6 +323,9 @@ class Stack(_Strict):
             msg = "`variants.baseline` must not speculate"
             raise ValueError(msg)
         for name, variant in self.variants.items():
+            if variant.expert_budget and (variant.engine or self.engine).name != "vllm":
+                msg = f"`variants.{name}.expert_budget` is a plugin for vllm, which this variant does not run on"
+                raise ValueError(msg)
             if variant.engine and variant.engine.build != self.engine.build:
                 msg = f"`variants.{name}.engine.build` is {variant.engine.build}, the node's is {self.engine.build}"
                 raise ValueError(msg)
@@ -341,6 +366,10 @@ class Stack(_Strict):
         drafter would be trained.
         """
         data = self.model_dump(mode="json", by_alias=True, exclude={"campaign", "title", "training"})
+        for variant in data["variants"].values():
+            if variant["expert_budget"] is None:
+                # Stacks without one keep the digest, and their cells, that they had before there were budgets.
+                del variant["expert_budget"]
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

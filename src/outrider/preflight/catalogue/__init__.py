@@ -1,5 +1,6 @@
 """Every kind of finding, by code. The pages of docs/findings/ are generated from this."""
 
+from outrider.preflight.catalogue.budget import BUDGET
 from outrider.preflight.catalogue.drafter import DRAFTER
 from outrider.preflight.catalogue.files import FILES
 from outrider.preflight.catalogue.kind import Kind, Severity
@@ -14,6 +15,7 @@ GROUPS: dict[str, tuple[Kind, ...]] = {
     "Target": TARGET,
     "Drafter": DRAFTER,
     "Speculative configuration": SPECULATION,
+    "Expert budget": BUDGET,
     "Memory": MEMORY,
     "Node": NODE,
     "Running engine": RUNNING,

@@ -28,6 +28,7 @@ class EngineTable(BaseModel):
         speculators_model_types: of these, the layer `model_type`s that `eagle3` and `peagle` accept.
         flags: long options of `vllm serve`, without dashes; an option that is on or off also takes `no-`.
         scheduler_interface: what the utility scheduler relies on (`vllm_ext.interface`), as far as it is there.
+        router_interface: what the expert budget relies on (`vllm_ext.expert_budget.interface`), likewise.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,6 +54,7 @@ class EngineTable(BaseModel):
     speculators_model_types: dict[str, frozenset[str]]
     flags: frozenset[str]
     scheduler_interface: frozenset[str]
+    router_interface: frozenset[str]
 
     @property
     def targets(self) -> frozenset[str]:

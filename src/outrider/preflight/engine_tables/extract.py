@@ -11,13 +11,17 @@ import json
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.errors import EngineError
 from outrider.preflight.engine_tables.classes import classes_with_base
 from outrider.preflight.engine_tables.literals import Module, read_module
 from outrider.preflight.engine_tables.members import class_members
-from outrider.vllm_ext.interface import REQUIRED
+from outrider.vllm_ext.expert_budget.interface import REQUIRED as ROUTER
+from outrider.vllm_ext.interface import REQUIRED as SCHEDULER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _REGISTRY = "model_executor/models/registry.py"
 _SPECULATIVE = "config/speculative.py"
@@ -30,10 +34,20 @@ _ENGINE_ARGS = "engine/arg_utils.py"
 _SERVER_ARGS = ("entrypoints/launchers/cli_args.py", "entrypoints/common/cli_args.py")  # 0.32; 0.33
 # Where the classes stand that the utility scheduler relies on.
 _SCHEDULING = {
-    "v1/core/sched/scheduler.py": "Scheduler",
-    "v1/core/sched/output.py": "SchedulerOutput",
-    "v1/outputs.py": "ModelRunnerOutput",
-    "config/scheduler.py": "SchedulerConfig",
+    "v1/core/sched/scheduler.py": ("Scheduler",),
+    "v1/core/sched/output.py": ("SchedulerOutput",),
+    "v1/outputs.py": ("ModelRunnerOutput",),
+    "config/scheduler.py": ("SchedulerConfig",),
+}
+# Likewise for the expert budget.
+_ROUTING = {
+    "config/parallel.py": ("ParallelConfig",),
+    "config/vllm.py": ("VllmConfig",),
+    "model_executor/layers/fused_moe/fused_moe_method_base.py": ("FusedMoEMethodBase",),
+    "model_executor/layers/fused_moe/router/base_router.py": ("BaseRouter",),
+    "model_executor/layers/fused_moe/runner/moe_runner.py": ("MoERunner",),
+    "v1/core/sched/output.py": ("CachedRequestData", "NewRequestData", "SchedulerOutput"),
+    "v1/worker/gpu_worker.py": ("Worker",),
 }
 # Groups of the registry that serve text, and the names that the table gives them.
 _GROUPS = {
@@ -111,14 +125,15 @@ def extract(sources: dict[str, str], version: str) -> dict[str, Any]:
             "peagle": sorted(speculators.dictionary_in("update_peagle", "peagle_arch_map")),
         },
         "flags": sorted(_flags(sources)),
-        "scheduler_interface": _scheduler_interface(sources),
+        "scheduler_interface": _interface(sources, _SCHEDULING, SCHEDULER),
+        "router_interface": _interface(sources, _ROUTING, ROUTER),
     }
 
 
-def _scheduler_interface(sources: dict[str, str]) -> list[str]:
-    """Of what the utility scheduler relies on: the members that this version has."""
-    members = [class_members(sources.get(file, ""), name) for file, name in _SCHEDULING.items()]
-    return sorted(REQUIRED & set().union(*members))
+def _interface(sources: dict[str, str], places: Mapping[str, tuple[str, ...]], required: frozenset[str]) -> list[str]:
+    """Of what a part of Outrider in the engine relies on: the members that this version has."""
+    members = [class_members(sources.get(file, ""), name) for file, names in places.items() for name in names]
+    return sorted(required & set().union(*members))
 
 
 def _fields(module: Module) -> dict[str, dict[str, Any]]:
