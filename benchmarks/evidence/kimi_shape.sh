@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full]       (make evidence-kimi-shape, evidence-kimi-full)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget]       (make evidence-kimi-shape, evidence-kimi-full)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
@@ -48,10 +48,19 @@ several() { # NAME LAYERS GPUS BATCHES K...
   done
 }
 
+budget() {
+  part "an expert budget at k=3, 8 layers on one GPU"
+  shape kimi-shape8-h200 8 1
+  # The shipped stack of the same shape has the variants; it is served from the same directory.
+  # shellcheck disable=SC2046 # words
+  measured "$OUTRIDER" campaign kimi-shape8-h200 --waves --run h200-kimi-budget --requests 4 --max-tokens 128 --repeats 1 \
+    $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
+}
+
 two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "1 8 32 128" "--k 3"; }
 full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "1 2 4 8 16 32 64 128" "${KS:---k 3}"; }
 
 case ${1:-one} in
-  one | two | full) "$1" ;;
+  one | two | full | budget) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac
