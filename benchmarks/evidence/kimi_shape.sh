@@ -20,6 +20,7 @@ cost() { # RUN OPTION...
 
 profile() { # RUN VARIANT BATCH
   local file=$RESULTS/$1/profile-$2-b$3.json
+  case " ${PROFILES:-nvlink host one} " in *" ${1##*-} "* | *" one "*) ;; *) return ;; esac
   test -e "$file" || "$OUTRIDER" profile capture "$STACK" "$2" --batch "$3" --steps 24 --workload random-64 \
     --to "$RESULTS/$1/traces-$2-b$3" --json "$file" || echo "no profile of $2 at batch $3" >&2
 }
@@ -28,7 +29,7 @@ one() {
   part "8 layers on one GPU"
   shape kimi-shape8-h200 "${LAYERS:-8}" 1
   # shellcheck disable=SC2046 # words
-  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(each --concurrency 1 2 4 8 16 32 64 128)
+  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(each --concurrency ${BATCHES:-1 2 4 8 16 32 64 128})
   profile h200-kimi-shape baseline 1
 }
 
@@ -57,7 +58,7 @@ budget() {
     $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
 }
 
-two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "1 8 32 128" "--k 3"; }
+two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${TPB:-1 8 32 128}" "--k 3"; }
 full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "1 2 4 8 16 32 64 128" "${KS:---k 3}"; }
 
 case ${1:-one} in

@@ -60,8 +60,22 @@ def cut_config(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
         text.setdefault("architectures", config.get("architectures"))
     if shape.quantization and "quantization_config" not in text:
         text["quantization_config"] = dict(shape.quantization)
+    if "quantization_config" in text:
+        text["quantization_config"] = _whole(text["quantization_config"])
+    if text.get("n_group") == 1:
+        text["topk_group"] = 1  # left out by some configs, and the class's own default is that of another model
     text.pop("auto_map", None)
     return text | {"num_hidden_layers": layers}
+
+
+def _whole(quantization: Mapping[str, Any]) -> dict[str, Any]:
+    """The quantisation with what an engine reads without asking whether it is there."""
+    groups = {
+        name: {"targets": ["Linear"], "input_activations": None, "output_activations": None}
+        | {**group, "weights": {"strategy": "group", "dynamic": False} | group["weights"]}
+        for name, group in quantization.get("config_groups", {}).items()
+    }
+    return {**quantization, "config_groups": groups} if groups else dict(quantization)
 
 
 def drafter_config(shape: Shape) -> dict[str, Any]:
