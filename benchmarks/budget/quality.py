@@ -113,6 +113,8 @@ class Model(nn.Module):
     def __init__(self, scoring: str) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(256, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        for table in (self.embed, self.place):
+            nn.init.normal_(table.weight, std=0.1)
         self.blocks = nn.ModuleList(Block(scoring) for _ in range(LAYERS))
         self.norm = nn.RMSNorm(WIDTH)
 
