@@ -1,8 +1,8 @@
 """The Triton kernels of the expert budget beside the tensor operations that they replace: same choice? how long?
 
 On a GPU it compares and times both, replayed from CUDA graphs as in the engine. Without one it compares fewer shapes
-in Triton's interpreter: `TRITON_INTERPRET=1 python benchmarks/budget/kernels.py`, in an environment that has triton. (The
-embedded one must not have it: the CPU engine would take another model runner.)
+in Triton's interpreter: `TRITON_INTERPRET=1 python benchmarks/budget/kernels.py`, where triton is installed. (Not in the
+embedded environment, where the CPU engine would take another model runner for it.)
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def main() -> None:
         print(f"{torch.cuda.get_device_name()}, 384 experts, top_k 8, sigmoid with bias; microseconds a layer")
         for tokens in (1, 4, 32, 128, 512):
             case = Case(384, 8, tokens, Routing("sigmoid", renormalize=True, scale=2.827), biased=True)
-            print(
-                f"  {tokens:>4} tokens: operations {microseconds(case.operations):.1f}, kernels {microseconds(case.kernels):.1f}"
-            )
+            operations, kernels = microseconds(case.operations), microseconds(case.kernels)
+            print(f"  {tokens:>4} tokens: operations {operations:.1f}, kernels {kernels:.1f}")
     sys.exit(wrong > 0)
 
 

@@ -152,11 +152,11 @@ _LIBRARIES: list[Any] = []  # An operator is gone when its library is.
 
 def _route(index: int, weights: Tensor, ids: Tensor, logits: Tensor, bias: Tensor | None) -> tuple[Any, Any]:
     fresh_weights, fresh_ids = this_budget().route(index, weights, ids, logits, bias)
-    # An operator must not hand out what it was given.
+    # An operator must not hand out what it was given; and the CPU's expert kernel takes strides for granted.
     if fresh_weights is weights:
-        return weights.clone(), ids.clone()
-    return fresh_weights, fresh_ids
+        return weights.clone(memory_format=torch.contiguous_format), ids.clone(memory_format=torch.contiguous_format)
+    return fresh_weights.contiguous(), fresh_ids.contiguous()
 
 
 def _shapes(index: int, weights: Tensor, ids: Tensor, logits: Tensor, bias: Tensor | None) -> tuple[Any, Any]:  # noqa: ARG001
-    return torch.empty_like(weights), torch.empty_like(ids)
+    return weights.new_empty(weights.shape), ids.new_empty(ids.shape)
