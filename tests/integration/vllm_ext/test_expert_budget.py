@@ -55,23 +55,19 @@ def answered(model: Path, mode: str, **budget: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
 @pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_moe"])
-def test_a_budget_of_all_experts_gives_the_same_answers_to_the_last_bit(
-    models: dict[str, Path], name: str, mode: str
-) -> None:
-    plain = answered(models[name], mode)
-    assert answered(models[name], mode, experts=EXPERTS)["answers"] == plain["answers"]
+def test_a_budget_of_all_experts_gives_the_same_answers_to_the_last_bit(models: dict[str, Path], name: str) -> None:
+    plain = answered(models[name], "eager")
+    assert answered(models[name], "eager", experts=EXPERTS)["answers"] == plain["answers"]
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
 @pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_moe"])
 @pytest.mark.parametrize("how", ["reroute", "drop"])
 def test_a_small_budget_bounds_decode_steps_and_leaves_prefill_alone(
-    models: dict[str, Path], name: str, mode: str, how: str
+    models: dict[str, Path], name: str, how: str
 ) -> None:
-    plain = answered(models[name], mode)["answers"]
-    bounded = answered(models[name], mode, experts=TOP_K, mode=how, report_every=5)
+    plain = answered(models[name], "eager")["answers"]
+    bounded = answered(models[name], "eager", experts=TOP_K, mode=how, report_every=5)
     firsts = [(a[0], b[0]) for a, b in zip(plain, bounded["answers"], strict=True)]
     assert all(a == b for a, b in firsts), "the first token comes from prefill"
     later = [a[1:] != b[1:] for a, b in zip(plain, bounded["answers"], strict=True)]
@@ -96,6 +92,12 @@ def test_an_engine_with_a_budget_that_cannot_hold_does_not_start(
     result, log = run(models["qwen3_moe"], "eager", budget)
     assert result is None
     assert says in log
+
+
+def test_a_compiled_cpu_engine_is_refused(models: dict[str, Path]) -> None:
+    result, log = run(models["qwen3_moe"], "compiled", '{"experts": 8}')
+    assert result is None
+    assert "serve with --enforce-eager" in log
 
 
 def test_a_model_without_experts_does_not_start(tmp_path: Path) -> None:

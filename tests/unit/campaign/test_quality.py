@@ -118,7 +118,7 @@ def test_the_page_shows_the_quality_beside_the_speed(
 
 
 def test_a_stack_without_budgets_has_no_such_column(points: list[Point], tmp_path: Path) -> None:
-    stack = find_stack("kimi-shape8-h200")
+    stack = find_stack("smollm2-cpu")
     assert quality_of(stack, tmp_path) == {}
     page = write_report(
         tmp_path / "r.html", stack=stack, cells=[], points=points, drift=None, judged=Judged(quality={})

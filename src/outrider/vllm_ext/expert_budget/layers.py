@@ -40,7 +40,7 @@ def obstacle(runner: Any) -> str | None:
     router = runner.router
     if not isinstance(router, BaseRouter):
         return f"router {type(router).__name__} has no _compute_routing"
-    if getattr(router, "num_fused_shared_experts", 0) > 0:
+    if getattr(router, "num_fused_shared_experts", 0) > 0 or getattr(runner, "_fse_fuse_gate", False):
         return f"router {type(router).__name__} routes shared experts with the others"
     config = runner.moe_config
     if config.dp_size > 1 or config.is_sequence_parallel:

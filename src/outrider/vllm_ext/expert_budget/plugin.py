@@ -59,9 +59,16 @@ def attach(worker: Any, settings: Settings) -> Budget:
         SettingsError: B is below top_k.
     """
     # The engine and torch are imported here: a process without a model has no need of them.
+    from outrider.vllm_ext.expert_budget.layers import BudgetError  # noqa: PLC0415
     from outrider.vllm_ext.expert_budget.steps import Steps  # noqa: PLC0415
     from outrider.vllm_ext.expert_budget.wrap import wrap_model  # noqa: PLC0415
 
+    compiled = int(worker.vllm_config.compilation_config.mode or 0) != 0
+    if compiled and worker.device.type != "cuda":
+        raise BudgetError(
+            "expert budget: without CUDA the engine traces MoE layers into compiled code, which a budget cannot reach; "
+            "serve with --enforce-eager"
+        )
     budget = wrap_model(worker.model_runner.get_model(), settings, worker.device)
     first = budget.layers[0]
     _LOG.info(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -113,50 +112,5 @@ class Budget:
         ]
 
 
-_BUDGETS: dict[int, Budget] = {}
-
-
-def set_budget(budget: Budget) -> None:
-    """The budget of this process: a worker is a process."""
-    _BUDGETS[os.getpid()] = budget
-
-
-def this_budget() -> Budget:
-    """The budget that was set in this process."""
-    return _BUDGETS[os.getpid()]
-
-
 def _capturing(tensor: Tensor) -> bool:
     return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def register_op() -> Any:
-    """The routing as an operator of its own, for engines that trace the MoE layer into one compiled graph.
-
-    There the step's numbers would be baked in as they were when it was traced; inside an operator they are read when it
-    runs. On CUDA the whole MoE layer is one of the engine's operators already.
-    """
-    if not hasattr(torch.ops.outrider, "expert_budget"):
-        library = torch.library.Library("outrider", "FRAGMENT")
-        library.define(
-            "expert_budget(int index, Tensor weights, Tensor ids, Tensor logits, Tensor? bias) -> (Tensor, Tensor)"
-        )
-        library.impl("expert_budget", _route, dispatch_key="CompositeExplicitAutograd")
-        torch.library.register_fake("outrider::expert_budget", _shapes, lib=library)
-        _LIBRARIES.append(library)
-    return torch.ops.outrider.expert_budget
-
-
-_LIBRARIES: list[Any] = []  # An operator is gone when its library is.
-
-
-def _route(index: int, weights: Tensor, ids: Tensor, logits: Tensor, bias: Tensor | None) -> tuple[Any, Any]:
-    fresh_weights, fresh_ids = this_budget().route(index, weights, ids, logits, bias)
-    # An operator must not hand out what it was given.
-    if fresh_weights is weights:
-        return weights.clone(), ids.clone()
-    return fresh_weights, fresh_ids
-
-
-def _shapes(index: int, weights: Tensor, ids: Tensor, logits: Tensor, bias: Tensor | None) -> tuple[Any, Any]:  # noqa: ARG001
-    return torch.empty_like(weights), torch.empty_like(ids)

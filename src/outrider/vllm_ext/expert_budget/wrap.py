@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outrider.vllm_ext.expert_budget.layers import BudgetError, moe_layers, obstacle, routing_of
-from outrider.vllm_ext.expert_budget.state import Budget, Layer, register_op, set_budget
+from outrider.vllm_ext.expert_budget.state import Budget, Layer
 
 if TYPE_CHECKING:
     from outrider.vllm_ext.expert_budget.settings import Settings
@@ -38,10 +38,8 @@ def wrap_model(model: Any, settings: Settings, device: Any) -> Budget:
     for layer in layers:
         settings.budget(1, layer.experts, layer.per_token)
     budget = Budget(settings, layers, device)
-    set_budget(budget)
-    traced = device.type != "cuda"
     for index, runner in enumerate(runners):
-        _wrap(runner.router, index, register_op() if traced else budget.route)
+        _wrap(runner.router, index, budget.route)
     return budget
 
 
