@@ -141,12 +141,12 @@ def test_with_a_drafter_k_follows_the_traffic_up_and_down_and_greedy_answers_are
     runtime = LocalRuntime(tmp_path / "state")
     with runtime.start("smollm2-cpu/eagle3", launch("eagle3")) as engine:
         expected = workload(engine)
-    # A prior that is wrong for copying, which this head drafts well. What is sampled at temperature 5 nobody
-    # could draft.
+    # A prior that is wrong for copying, which this head drafts well. What is sampled at temperature 2, the most that
+    # the engine takes, hardly anybody could draft.
     with runtime.start("smollm2-cpu/auto", launch("eagle3-auto", prior=[[1, 32, 0]], ks=[0, 1, 2, 3])) as engine:
         assert answers(engine, [COPY] * 2, 1) == expected[:2]
         copied = metrics(engine)
-        answers(engine, CHAT, 1, temperature=5.0)
+        answers(engine, CHAT, 1, temperature=2.0)
         sampled = metrics(engine)
         assert answers(engine, CHAT, 8) == expected[2:]
         together = metrics(engine)
