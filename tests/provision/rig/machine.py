@@ -48,7 +48,7 @@ class Machine:
         """Options with which `ssh` reaches it; the host key is this boot's own."""
         return ["-i", str(self.key), "-p", str(self.port), "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=10",
                 "-o", f"UserKnownHostsFile={self.console.with_suffix('.hosts')}", "-o", "LogLevel=ERROR",
-                "-o", "BatchMode=yes"]  # fmt: skip
+                "-o", "BatchMode=yes", "-o", "KexAlgorithms=curve25519-sha256"]  # fmt: skip
 
     def run(self, command: str, *, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a shell command on the node as root."""
