@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.provision, pytest.mark.timeout(1800)]
 
-# One story in order: each test goes on with the node as the one before left it.
+# One story in order: each test goes on with the node as the one before left it. What is marked slow may be left out.
 
 
 @pytest.mark.slow
@@ -154,6 +154,7 @@ def test_peer_transfers_that_hang_are_an_error_although_the_driver_calls_them_fi
 
 
 def test_another_branch_comes_only_on_request(site: Site) -> None:
+    site.repositories.release(vendor.SECOND, vendor.NEXT_BRANCH)
     outcome = site("upgrade", "--set", "nvidia_driver_branch=590")
     assert outcome.code in {0, 3}, outcome.said
     assert outcome.report["driver"]["loaded_version"] == vendor.NEXT_BRANCH

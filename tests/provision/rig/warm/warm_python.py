@@ -1,17 +1,19 @@
 """A Python that has imported what every module of Ansible imports, and forks for each one.
 
 Emulated in software, python3 spends seconds of processor time on imports before a module does anything, and a playbook
-starts hundreds of modules. Here each module still is a process of its own that reads its program from standard input,
-with the streams, environment and directory that the connection gave it; only the imports were done before.
+starts hundreds of modules. Here each module still is a process of its own that reads its program from standard input or
+a file, with the streams, environment and directory that the connection gave it; only the imports were done before.
 """
 
 from __future__ import annotations
 
+import argparse  # noqa: F401 - what programs of the roles begin with
 import atexit
 import base64  # noqa: F401 - what every module begins with
 import contextlib
 import gc
 import os
+import runpy
 import shutil  # noqa: F401
 import signal
 import socket
@@ -27,6 +29,7 @@ import ansible.module_utils.basic
 import ansible.modules  # noqa: F401
 
 PLACE = "/run/warm-python"
+CLIENT = "/usr/local/bin/warm-python"
 
 
 def serve() -> None:
@@ -63,9 +66,10 @@ def _keep(connection: socket.socket) -> None:
 
 
 def _run(message: bytes, streams: list[int]) -> None:
-    """Be `python3` at the client's place: the program comes from standard input."""
+    """Be `python3` at the client's place: the program is the first argument, or comes from standard input."""
     os.setsid()
-    directory, mask, *environment = message[:-1].split(b"\0")
+    directory, mask, count, *words = message[:-1].split(b"\0")
+    arguments, environment = words[: int(count)], words[int(count) :]
     os.chdir(directory)
     os.umask(int(mask, 8))
     for number, stream in enumerate(streams):
@@ -74,14 +78,21 @@ def _run(message: bytes, streams: list[int]) -> None:
         os.close(stream)
     os.environb.clear()
     os.environb.update(dict(one.split(b"=", 1) for one in environment))
-    sys.argv = [""]
+    sys.argv = [os.fsdecode(word) for word in arguments] or [""]
+    sys.executable = CLIENT
     code = 0
     try:
-        with open(0, "rb", closefd=False) as stdin:
-            program = stdin.read()
-        exec(compile(program, "<stdin>", "exec"), sys.modules["__main__"].__dict__)
+        if arguments:
+            sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            with open(0, "rb", closefd=False) as stdin:
+                program = stdin.read()
+            exec(compile(program, "<stdin>", "exec"), sys.modules["__main__"].__dict__)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - as an interpreter does
         traceback.print_exc()
         code = 1
