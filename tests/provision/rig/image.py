@@ -112,7 +112,8 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", f"--include={_PACKAGES}",
         # A small initial RAM disk, since BIOS reads it a sector at a time, that is made anew without much thought.
         '--essential-hook=mkdir -p "$1/etc/initramfs-tools/conf.d"; '
-        "printf 'MODULES=list\\nCOMPRESS=gzip\\nCOMPRESSLEVEL=1\\nRESUME=none\\n' > \"$1/etc/initramfs-tools/conf.d/node\"; "
+        "printf 'MODULES=list\\nCOMPRESS=gzip\\nCOMPRESSLEVEL=1\\nRESUME=none\\n'"
+        ' > "$1/etc/initramfs-tools/conf.d/node"; '
         "printf 'virtio_pci\\nvirtio_blk\\next4\\n' > \"$1/etc/initramfs-tools/modules\"",
         f'--customize-hook=sh {configure} "$1"',
         "bookworm", str(tree.with_suffix(".tar")), env_tmp=scratch,
