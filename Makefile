@@ -5,13 +5,15 @@ RUNTIME ?= local
 RUN ?= demo
 VENV := .venv
 OUTRIDER := $(VENV)/bin/outrider
+NODES = $(or $(INVENTORY),$(error INVENTORY=FILE must name the nodes; begin with a copy of ansible/inventory.example.yml)) \
+  $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK))
 COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --no-header \
   --no-annotate --override requirements/excluded.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
 .PHONY: evidence-smollm2 evidence-kimi-shape evidence-kimi-tp2 evidence-kimi-full
-.PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report
+.PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report test-provision
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9%-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -61,11 +63,13 @@ image-cpu: env ## Build the embedded engine's image and the load image; BASE= na
 	@$(OUTRIDER) image build load $(if $(BASE),--base $(BASE))
 
 provision: env ## Make the nodes of INVENTORY ready for STACK's kind of serving; CHECK=1 only shows what would change
-	@$(OUTRIDER) provision --inventory $(INVENTORY) $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK)) \
-	  $(if $(CHECK),--check)
+	@$(OUTRIDER) provision --inventory $(NODES) $(if $(CHECK),--check) || test $$? -eq 3 # 3: ready, with advisories
 
 node-report: env ## Measure the nodes of INVENTORY again and write their report
-	@$(OUTRIDER) provision report --inventory $(INVENTORY) $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK))
+	@$(OUTRIDER) provision report --inventory $(NODES) || test $$? -eq 3
+
+test-provision: env ## Provision a virtual machine and a container, every fault included (root, Debian 12)
+	@.ci/provision all
 
 evidence-smollm2: env ## On a GPU: measure, decide, serve what was emitted and hold it against every static k
 	@benchmarks/evidence/smollm2.sh

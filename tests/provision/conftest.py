@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.provision.rig import image, machine, vendor
+from tests.provision.rig import image, interpreter, machine, vendor
 from tests.provision.rig.apt_repository import AptRepository
 from tests.provision.rig.kernel_module import compile_modules
 
@@ -94,7 +94,7 @@ class Site:
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.node.key),
             "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
-            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_python_interpreter": interpreter.INTERPRETER,
             "preflight_gpus_min": 8,
             "outrider_weights_gb": 1,
             "nvidia_driver_repository_uri": played.uri("debian"),

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.provision, pytest.mark.timeout(1800)]
 
-# One story in order: each test goes on with the node as the one before left it.
+# One story in order: each test goes on with the node as the one before left it. What is marked slow may be left out.
 
 
+@pytest.mark.slow
 def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Site) -> None:
     systems = [{"distribution": "Ubuntu", "version": "24.04"}]
     outcome = site(preflight_gpus_min=9, outrider_weights_gb=601, preflight_supported_systems=systems)
@@ -27,6 +28,7 @@ def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Si
     assert "outrider" not in site.node.run("ls /etc/apt/sources.list.d /etc/apt/preferences.d").stdout
 
 
+@pytest.mark.slow
 def test_a_node_without_gpus_whose_firmware_wants_signatures(site: Site) -> None:
     secure_boot = "/opt/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     site.node.run("mkdir -p /opt/sys/bus/pci/devices")
@@ -37,12 +39,14 @@ def test_a_node_without_gpus_whose_firmware_wants_signatures(site: Site) -> None
         assert fault in outcome.said
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_not_reached_is_named(site: Site) -> None:
     outcome = site("--tags", "driver", nvidia_driver_repository_uri="http://10.0.2.2:1/none")
     assert outcome.code == 1, outcome.said
     assert "a package repository cannot be reached from the node" in outcome.said
 
 
+@pytest.mark.slow
 def test_a_held_lock_of_apt_is_named(site: Site) -> None:
     hold = (
         "import fcntl, signal; files = [open(f'/var/lib/{name}', 'w') for name in ('dpkg/lock-frontend', "
@@ -54,6 +58,7 @@ def test_a_held_lock_of_apt_is_named(site: Site) -> None:
     assert "another package manager holds apt's lock" in outcome.said
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_on_the_way_is_called_that(site: Site) -> None:
     impatient = "-o ControlMaster=no -o ServerAliveInterval=2 -o ServerAliveCountMax=2 -o ConnectTimeout=3"
     process = site.begin("--tags", "host", ansible_ssh_args=impatient, ansible_ssh_retries=0)
@@ -94,6 +99,7 @@ def test_the_second_run_changes_nothing(site: Site) -> None:
     assert outcome.changed == 0
 
 
+@pytest.mark.slow
 def test_libraries_of_another_version_than_the_module_are_named(site: Site) -> None:
     site.node.run(f"sed -i.kept s/{vendor.FIRST}/{vendor.SECOND}/ /usr/bin/nvidia-smi")
     outcome = site("report")
@@ -103,6 +109,7 @@ def test_libraries_of_another_version_than_the_module_are_named(site: Site) -> N
     assert "version mismatch" in outcome.said
 
 
+@pytest.mark.slow
 def test_unattended_upgrades_leave_the_driver_alone(site: Site) -> None:
     site.repositories.release(vendor.SECOND, vendor.NEXT_BRANCH)
     site.node.write("/etc/apt/apt.conf.d/99-all-origins", 'Unattended-Upgrade::Origins-Pattern { "origin=*"; };\n')
@@ -114,6 +121,7 @@ def test_unattended_upgrades_leave_the_driver_alone(site: Site) -> None:
     assert vendor.NEXT_BRANCH not in installed
 
 
+@pytest.mark.slow
 def test_an_upgrade_whose_module_does_not_build_leaves_the_old_driver_working(site: Site) -> None:
     site.node.write(f"/etc/stand-in/build-fails-{vendor.SECOND}", "")
     outcome = site("upgrade", "--tags", "driver")
@@ -126,6 +134,7 @@ def test_an_upgrade_whose_module_does_not_build_leaves_the_old_driver_working(si
     assert site.node.run("modinfo -F version nvidia").stdout.strip() == vendor.FIRST
 
 
+@pytest.mark.slow
 def test_an_upgrade_stays_inside_the_branch_and_reboots_into_the_new_module(site: Site) -> None:
     outcome = site("upgrade")
     assert outcome.code in {0, 3}, outcome.said
@@ -133,6 +142,7 @@ def test_an_upgrade_stays_inside_the_branch_and_reboots_into_the_new_module(site
     assert driver["loaded_version"] == driver["userspace_version"] == vendor.SECOND
 
 
+@pytest.mark.slow
 def test_peer_transfers_that_hang_are_an_error_although_the_driver_calls_them_fine(site: Site) -> None:
     describe(site.node, hang_at_ranks=[4])
     outcome = site("report", "--stack", "kimi-k2.5-rtx6000x8")
@@ -144,6 +154,7 @@ def test_peer_transfers_that_hang_are_an_error_although_the_driver_calls_them_fi
 
 
 def test_another_branch_comes_only_on_request(site: Site) -> None:
+    site.repositories.release(vendor.SECOND, vendor.NEXT_BRANCH)
     outcome = site("upgrade", "--set", "nvidia_driver_branch=590")
     assert outcome.code in {0, 3}, outcome.said
     assert outcome.report["driver"]["loaded_version"] == vendor.NEXT_BRANCH

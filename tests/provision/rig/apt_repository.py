@@ -80,11 +80,17 @@ class AptRepository:
     def close(self) -> None:
         """End the agent that gpg started, and forget the key."""
         subprocess.run(["gpgconf", "--homedir", str(self._home), "--kill", "all"], check=False, capture_output=True)
-        shutil.rmtree(self._home)
+        shutil.rmtree(self._home, onerror=_unless_gone)
 
     def _gpg(self, *words: str) -> None:
         argv = ["gpg", "--homedir", str(self._home), "--batch", "--quiet", "--pinentry-mode", "loopback", *words]
         subprocess.run(argv, check=True, capture_output=True)
+
+
+def _unless_gone(_call: object, _path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
+    """The agent takes its sockets away while it ends."""
+    if not isinstance(failure[1], FileNotFoundError):
+        raise failure[1]
 
 
 def _ftparchive(directory: Path, *words: str) -> str:

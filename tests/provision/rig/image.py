@@ -8,17 +8,31 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.provision.rig import interpreter
+
 # What a Debian cloud image has, and what a node's operator would find there; nothing of NVIDIA, no Docker, no headers.
 _PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,openssh-server,sudo,python3,python3-apt,iproute2,ca-certificates,pciutils,procps,"
     "kmod,gnupg,unattended-upgrades,linux-image-cloud-amd64,grub2-common,grub-pc-bin"
 )
 _NETWORK = "[Match]\nName=en*\n[Network]\nDHCP=yes\n"  # `en*` only, or networkd grabs Docker's interfaces
-_OPTIONS = "console=ttyS0 mitigations=off"
+_OPTIONS = "console=ttyS0 mitigations=off no_timer_check"  # a busy machine emulates too slowly for that check
 _GRUB = (
     f'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="{_OPTIONS}"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
 )
 _ROOT_LABEL = "node-root"
+# Kernel modules of devices and protocols that this machine has not: `depmod` reads every module, and is emulated.
+_NEEDLESS_MODULES = (
+    "drivers/{hid,comedi,md,scsi,thermal,leds,firmware,watchdog,infiniband,uio,nvme,xen,target,media,usb,gpu,hv,mmc,mtd}",
+    "fs/{nls,nfs,nfsd,nfs_common,cifs,smb,ceph,btrfs,xfs,f2fs,gfs2,ocfs2,dlm,lockd,ntfs3,udf,9p,afs,squashfs,isofs}",
+    "net/{sched,bridge,vmw_vsock,sctp,tipc,rds,ceph,sunrpc,openvswitch,dccp,l2tp,9p,wireless,mac80211,bluetooth,can}",
+    "sound",
+)
+# What runs at boot and has nothing to do on a node that lives for minutes.
+_NEEDLESS_UNITS = (
+    "apt-daily.timer apt-daily-upgrade.timer man-db.timer e2scrub_reap.service e2scrub_all.timer fstrim.timer "
+    "getty@tty1.service modprobe@dm_mod.service modprobe@loop.service modprobe@fuse.service modprobe@efi_pstore.service"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +84,7 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         (overlay / name).parent.mkdir(parents=True, exist_ok=True)
         (overlay / name).write_text(text)
     (overlay / "root/.ssh").chmod(0o700)
+    interpreter.lay(overlay)
     certificates = overlay / "usr/local/share/ca-certificates"
     certificates.mkdir(parents=True)
     for one in Path("/usr/local/share/ca-certificates").glob("*.crt"):  # trust what this machine trusts
@@ -79,19 +94,26 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         "set -e\n"
         f'cp -a --no-preserve=ownership {overlay}/. "$1"\n'
         'chroot "$1" update-ca-certificates >/dev/null\n'
-        'chroot "$1" systemctl enable --quiet systemd-networkd ssh\n'
-        'chroot "$1" systemctl mask --quiet apt-daily.timer apt-daily-upgrade.timer man-db.timer\n'
-        # grub-mkconfig asks the running machine for its root device; the node's own says the same at its first boot.
+        f'chroot "$1" systemctl enable --quiet systemd-networkd ssh {interpreter.UNIT}\n'
+        f'chroot "$1" systemctl mask --quiet {_NEEDLESS_UNITS}\n'
+        'chroot "$1" usermod --shell /bin/sh root\n'
+        f'chroot "$1" python3 -m compileall -q /{interpreter.LIBRARY}\n'
+        # What has nothing to say here; each asks an emulated grub-probe for every device.
+        '(cd "$1/etc/grub.d" && chmod -x 05_debian_theme 20_linux_xen 30_os-prober 30_uefi-firmware 4*_custom)\n'
         'k=$(ls "$1/lib/modules")\n'
+        f'bash -c "cd $1/lib/modules/$k/kernel && rm -rf {" ".join(_NEEDLESS_MODULES)}"\n'
+        'chroot "$1" depmod "$k"\n'
+        # grub-mkconfig asks the running machine for its root device; the node's own says the same at its first boot.
         'mkdir -p "$1/boot/grub"\n'
         f'printf "set timeout=0\\nlinux /boot/vmlinuz-%s root=LABEL={_ROOT_LABEL} ro {_OPTIONS} quiet\\n'
         'initrd /boot/initrd.img-%s\\nboot\\n" "$k" "$k" > "$1/boot/grub/grub.cfg"\n'
     )
     _run(
         "mmdebstrap", "--quiet", "--variant=minbase", "--dpkgopt=force-unsafe-io", f"--include={_PACKAGES}",
-        # A smaller initial RAM disk: BIOS reads it a sector at a time.
+        # A small initial RAM disk, since BIOS reads it a sector at a time, that is made anew without much thought.
         '--essential-hook=mkdir -p "$1/etc/initramfs-tools/conf.d"; '
-        "printf 'MODULES=list\\nCOMPRESS=zstd\\n' > \"$1/etc/initramfs-tools/conf.d/node\"; "
+        "printf 'MODULES=list\\nCOMPRESS=gzip\\nCOMPRESSLEVEL=1\\nRESUME=none\\n'"
+        ' > "$1/etc/initramfs-tools/conf.d/node"; '
         "printf 'virtio_pci\\nvirtio_blk\\next4\\n' > \"$1/etc/initramfs-tools/modules\"",
         f'--customize-hook=sh {configure} "$1"',
         "bookworm", str(tree.with_suffix(".tar")), env_tmp=scratch,

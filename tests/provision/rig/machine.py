@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.provision.rig.image import Image
 
-_BOOT_S = 240.0
+_BOOT_S = 600.0  # a quiet machine takes half a minute
 # QEMU's own test device, and what it is made to look like: vendor 10de, an RTX PRO 6000 Blackwell, a 3D controller.
 _TEST_DEVICE = (0x1B36, 0x0005)
 _GPU = (0x10DE, 0x2BB5, 0x030200)
@@ -48,7 +48,7 @@ class Machine:
         """Options with which `ssh` reaches it; the host key is this boot's own."""
         return ["-i", str(self.key), "-p", str(self.port), "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=10",
                 "-o", f"UserKnownHostsFile={self.console.with_suffix('.hosts')}", "-o", "LogLevel=ERROR",
-                "-o", "BatchMode=yes"]  # fmt: skip
+                "-o", "BatchMode=yes", "-o", "KexAlgorithms=curve25519-sha256"]  # fmt: skip
 
     def run(self, command: str, *, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a shell command on the node as root."""
@@ -141,6 +141,7 @@ def wait_for_ssh(machine: Machine, timeout_s: float = _BOOT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         assert machine.process.poll() is None, f"QEMU ended:\n{_tail(machine.console)}"
+        assert "Kernel panic" not in _tail(machine.console), _tail(machine.console)
         # `ssh` itself waits: for the banner of a node that is still booting.
         with contextlib.suppress(subprocess.TimeoutExpired):
             if machine.run("true", check=False, timeout=30).returncode == 0:

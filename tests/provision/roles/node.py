@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.provision.rig import vendor
+from tests.provision.rig import interpreter, vendor
 from tests.provision.rig.apt_repository import AptRepository, Package
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,11 +38,13 @@ COPY sysfs /srv/sysfs
 COPY stand-in /etc/stand-in
 COPY depmod /srv/depmod
 COPY key.pub /root/.ssh/authorized_keys
+COPY warm /
 RUN apt-get update -qq \\
  && rm /usr/sbin/depmod && install --mode 755 /srv/depmod /usr/sbin/depmod \\
  && chmod 700 /root/.ssh && chmod 600 /root/.ssh/authorized_keys && mkdir -p /lib/modules/$(uname -r) \\
  && touch /lib/modules/$(uname -r)/modules.order /lib/modules/$(uname -r)/modules.builtin \\
- && systemctl mask systemd-udevd systemd-modules-load systemd-sysctl getty.target
+ && systemctl mask systemd-udevd systemd-modules-load systemd-sysctl getty.target \\
+ && python3 -m compileall -q {library} && systemctl enable {unit}
 CMD ["/sbin/init"]
 """
 _DOCKER = """\
@@ -100,7 +102,8 @@ class Node:
 
     def play(self, playbook: str, variables: dict[str, Any], *words: str, others: dict[str, str] | None = None) -> Seen:
         """Run a playbook against it, and against others by name and address."""
-        access = {"ansible_user": "root", "ansible_ssh_private_key_file": str(self.directory / "key")}
+        access = {"ansible_user": "root", "ansible_ssh_private_key_file": str(self.directory / "key"),
+                  "ansible_python_interpreter": interpreter.INTERPRETER}  # fmt: skip
         places = {"node": self.address, **(others or {})}
         hosts = {name: {"ansible_host": address, **access} for name, address in places.items()}
         inventory = {"all": {"vars": variables, "children": {"serving_nodes": {"hosts": hosts}, "ray_workers": {}}}}
@@ -225,9 +228,12 @@ def build(base: str, directory: Path, tag: str) -> None:
     ]
     (context / "stand-in/node.json").write_text(json.dumps({"gpus": gpus * GPUS, "p2p": True, "hang_at_ranks": [8]}))
     (context / "depmod").write_text(_DEPMOD)
+    interpreter.lay(context / "warm")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / "key")], check=True)
     (context / "key.pub").write_text((directory / "key.pub").read_text())
-    (context / "Dockerfile").write_text(DOCKERFILE.format(base=base))
+    (context / "Dockerfile").write_text(
+        DOCKERFILE.format(base=base, library=f"/{interpreter.LIBRARY}", unit=interpreter.UNIT)
+    )
     _docker("build", "--tag", tag, str(context))
 
 

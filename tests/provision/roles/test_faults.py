@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,6 +62,26 @@ def test_a_reboot_for_the_same_reason_is_refused(node: Node, variables: dict[str
     assert seen.code == forbidden.code == 2
     assert "was rebooted and is as before: packages ask for it: unnamed" in " ".join(seen.text.split())
     assert "host_tuning_reboot forbids it" in " ".join(forbidden.text.split())
+
+
+def test_apts_lock_is_waited_for_and_no_longer_than_asked(node: Node, variables: dict[str, Any]) -> None:
+    holder = (
+        "import fcntl, pathlib, signal\n"
+        "held = [open(f'/var/lib/{name}', 'w') for name in ('dpkg/lock-frontend', 'apt/lists/lock')]\n"
+        "[fcntl.lockf(file, fcntl.LOCK_EX) for file in held]\n"
+        "pathlib.Path('/run/held').touch()\n"
+        "signal.pause()\n"
+    )
+    node.run(
+        f"cat >/run/holder.py <<'EOF'\n{holder}EOF\n"
+        "setsid python3 /run/holder.py >/dev/null 2>&1 & echo $! >/run/holder;"
+        " until test -e /run/held; do sleep 0.1; done"
+    )
+    seen = node.play("site.yml", {**variables, "outrider_apt_lock_timeout_s": 3}, "--tags", "driver")
+    node.run("kill $(cat /run/holder) && rm /run/held")
+    assert seen.code == 2
+    assert re.search("could not get lock|unable to acquire the dpkg", seen.text, re.IGNORECASE), seen.text[-4000:]
+    assert node.run("find /etc/apt/sources.list.d -name '*outrider*'") == ""
 
 
 def test_a_misspelt_or_wrong_value_is_named(node: Node, variables: dict[str, Any]) -> None:

@@ -91,3 +91,10 @@ def test_a_node_without_a_driver_still_has_a_page(tmp_path: Path) -> None:
     text = page(tmp_path, gpus=None, driver=None, all_reduce=[], topology=[], p2p_matrix=[],
                 pci_gpus=[{"address": "0000:01:00.0", "id": "2bb5", "driver": "nouveau"}])  # fmt: skip
     assert "1 GPU on the bus (0000:01:00.0 2bb5, nouveau); the driver shows none." in text
+
+
+def test_a_link_that_nobody_knows_is_unknown_and_no_node_is_none(tmp_path: Path) -> None:
+    text = page(tmp_path, gpus=[{"index": 0, "name": "RTX", "numa_node": -1}])
+    assert "<td>unknown</td><td>unknown</td></tr>" in text
+    assert "<td>none</td>" in text
+    assert "Genunknown" not in text
