@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
 # Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget]       (make evidence-kimi-shape, evidence-kimi-full)
-# LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host.
+# LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
+# many decode together.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 # NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
@@ -18,10 +19,10 @@ cost() { # RUN OPTION...
   measured "$OUTRIDER" campaign "$STACK" --step-cost --run "$1" --requests 4 --max-tokens 128 --repeats 2 "${@:2}"
 }
 
-profile() { # RUN VARIANT BATCH
+profile() { # RUN VARIANT BATCH; PROFILE=no leaves it out
   local file=$RESULTS/$1/profile-$2-b$3.json
-  case " ${PROFILES:-nvlink host one} " in *" ${1##*-} "* | *" one "*) ;; *) return ;; esac
-  test -e "$file" || "$OUTRIDER" profile capture "$STACK" "$2" --batch "$3" --steps 24 --workload random-64 \
+  if [ "${PROFILE:-yes}" = no ] || [ -e "$file" ]; then return; fi
+  "$OUTRIDER" profile capture "$STACK" "$2" --batch "$3" --steps 24 --workload random-64 \
     --to "$RESULTS/$1/traces-$2-b$3" --json "$file" || echo "no profile of $2 at batch $3" >&2
 }
 
@@ -58,8 +59,8 @@ budget() {
     $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
 }
 
-two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${TPB:-1 8 32 128}" "--k 3"; }
-full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "1 2 4 8 16 32 64 128" "${KS:---k 3}"; }
+two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}" "--k 3"; }
+full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}" "${KS:---k 3}"; }
 
 case ${1:-one} in
   one | two | full | budget) "$1" ;;

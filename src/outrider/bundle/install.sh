@@ -59,7 +59,8 @@ if [ -e wheels.tar.000 ]; then
     UV_CACHE_DIR="$prefix/installer/cache" "$prefix"/installer/unpacked/uv-*.data/scripts/uv pip install --quiet --offline \
       --no-config --no-index --no-deps --find-links "$prefix/wheels" --python "$prefix/venv/bin/python" "$@"
   }
-  install --require-hashes "$@" || fail "the wheels cannot be installed" "read the words above"
+  # Compiled here, on all cores: else the first engines to start compile the same files side by side, for a minute.
+  install --compile-bytecode --require-hashes "$@" || fail "the wheels cannot be installed" "read the words above"
   install "$prefix"/own/outrider-*.whl || fail "outrider cannot be installed" "read the words above"
   rm -rf "$prefix/installer"
   "$python" -I node_site.py link bundle.json "$prefix" || fail "the environment cannot be linked" "read the words above"

@@ -155,7 +155,12 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
             "flags": {
                 "load-format": "dummy",
                 # Decode steps as whole graphs; what compiling would add is the same at every k.
-                "compilation-config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"},
+                "compilation-config": {
+                    "mode": 0,
+                    "cudagraph_mode": "FULL_DECODE_ONLY",
+                    # On several GPUs of a Hopper node this one is compiled on first use, for minutes, and needs nvcc.
+                    "pass_config": {"fuse_allreduce_rms": False},
+                },
                 "enable-prefix-caching": False,
                 **{flag: value or True for flag, value in machine.flags.items()},
             },

@@ -27,7 +27,10 @@ def test_a_cut_keeps_every_width() -> None:
     assert cut.layers == 8
     for name in ("hidden", "heads", "vocabulary", "intermediate", "mla", "experts"):
         assert getattr(cut, name) == getattr(whole, name)
-    assert cut.quantization == whole.quantization
+    assert cut.quantization is not None
+    assert whole.quantization is not None
+    before, after = (q["config_groups"]["group_0"]["weights"] for q in (whole.quantization, cut.quantization))
+    assert after.items() >= before.items()
     assert cut.architecture == "DeepseekV3ForCausalLM"
 
 
