@@ -38,6 +38,8 @@ def run(model: Path, mode: str, budget: str | None) -> tuple[dict[str, Any] | No
     env = {
         **os.environ, "PYTHONPATH": str(SOURCES), "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
         "VLLM_CACHE_ROOT": str(model.parent / "cache"),
+        # All prompts before the first step: answers of this engine's MLA depend on which prompts share a prefill.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }  # fmt: skip
     if budget is not None:
         env[VARIABLE] = budget
@@ -49,7 +51,7 @@ def run(model: Path, mode: str, budget: str | None) -> tuple[dict[str, Any] | No
     return (json.loads(line.removeprefix("RESULT ")) if line else None), done.stdout + done.stderr
 
 
-def answered(model: Path, mode: str, **budget: Any) -> dict[str, Any]:
+def answered(model: Path, mode: str, /, **budget: Any) -> dict[str, Any]:
     result, log = run(model, mode, json.dumps(budget) if budget else None)
     assert result is not None, log[-4000:]
     return result
@@ -61,8 +63,7 @@ def test_a_budget_of_all_experts_gives_the_same_answers_to_the_last_bit(models: 
     assert answered(models[name], "eager", experts=EXPERTS)["answers"] == plain["answers"]
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_moe"])
-@pytest.mark.parametrize("how", ["reroute", "drop"])
+@pytest.mark.parametrize(("name", "how"), [("deepseek_v3", "reroute"), ("qwen3_moe", "drop")])
 def test_a_small_budget_bounds_decode_steps_and_leaves_prefill_alone(
     models: dict[str, Path], name: str, how: str
 ) -> None:
