@@ -118,7 +118,7 @@ def sparse_shard(path: Path, first_layer: int, layers: int, experts: int) -> Non
         file.truncate(8 + len(raw) + offset)
 
 
-def test_64_shards_take_under_three_seconds(tmp_path: Path) -> None:
+def test_64_shards_take_little_more_than_reading_their_headers(tmp_path: Path) -> None:
     target = made.mla_target().write(tmp_path / "target")
     (target / "model.safetensors").unlink()
     weight_map: dict[str, str] = {}
@@ -130,7 +130,12 @@ def test_64_shards_take_under_three_seconds(tmp_path: Path) -> None:
     (target / INDEX).write_text(json.dumps({"weight_map": weight_map}))
     assert len(weight_map) > 200_000
     stack = made.stack(drafted("ngram"), length=1024)
-    # Processor time, so that a busy machine does not fail the test: nothing here waits for anything.
+    # Processor time, held against what the headers' JSON alone takes here: machines differ, and so do their hours.
+    began = time.process_time()
+    for shard in sorted(target.glob("*.safetensors")):
+        with shard.open("rb") as file:
+            json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    parsing = time.process_time() - began
     began = time.process_time()
     report = run_preflight(stack, model_dir=target)
     elapsed = time.process_time() - began
@@ -138,7 +143,8 @@ def test_64_shards_take_under_three_seconds(tmp_path: Path) -> None:
     assert report.memory[0].weights > 500e9
     # The experts alone are there, and far too large for one GPU.
     assert codes(report.findings) == {"MEM001", "MEM007", "TARGET006"}
-    assert elapsed < 3.0
+    print(f"{elapsed / parsing:.1f} times the parsing of headers ({parsing:.2f} s)")
+    assert elapsed < 12 * parsing
 
 
 class _Only(LocalFiles):
