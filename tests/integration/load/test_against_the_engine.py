@@ -58,7 +58,8 @@ def test_the_client_saw_the_tokens_that_the_engine_made(measured: dict[str, Load
 
 def test_only_speculation_makes_several_tokens_a_step_and_a_chunk(measured: dict[str, LoadResult]) -> None:
     base, ngram = measured["baseline"], measured["ngram"]
-    assert (base.engine.tokens_per_step, base.tokens_per_chunk, base.engine.al) == (1.0, 1.0, None)
+    assert (base.engine.tokens_per_step, base.engine.al) == (1.0, None)
+    assert base.tokens_per_chunk == pytest.approx(1.0, abs=0.02)  # a server that waits for a core joins two
     assert ngram.engine.tokens_per_step > 1.2
     assert ngram.tokens_per_chunk > 1.2
     assert ngram.engine.al >= ngram.engine.tokens_per_step
