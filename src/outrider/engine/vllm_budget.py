@@ -7,10 +7,9 @@ have Outrider fails at start; by the plugin's entry point alone it would serve w
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outrider.engine.vllm_utility import importable
 from outrider.vllm_ext.expert_budget.settings import EXTENSION, VARIABLE, Settings
 
 if TYPE_CHECKING:
@@ -26,8 +25,4 @@ def settings(budget: ExpertBudget) -> Settings:
 
 def environment(budget: ExpertBudget) -> dict[str, str]:
     """The plugin's settings, and where another interpreter finds it."""
-    env = {VARIABLE: json.dumps(budget.model_dump(exclude_none=True), separators=(",", ":"))}
-    sources = Path(__file__).resolve().parents[2]
-    if os.environ.get("OUTRIDER_ENGINE_PYTHON") and sources.name == "src":
-        env["PYTHONPATH"] = str(sources)
-    return env
+    return {VARIABLE: json.dumps(budget.model_dump(exclude_none=True), separators=(",", ":"))} | importable()

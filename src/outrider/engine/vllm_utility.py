@@ -58,11 +58,15 @@ def environment(spec: Speculation, stack: Stack) -> dict[str, str]:
     """The controller's settings, and where another interpreter finds it."""
     most = stack.memory.max_num_seqs or 0
     settings = {"prior": prior(spec, most), "ks": list(_ks(spec))}
-    env = {VARIABLE: json.dumps(settings, separators=(",", ":"))}
+    return {VARIABLE: json.dumps(settings, separators=(",", ":"))} | importable()
+
+
+def importable() -> dict[str, str]:
+    """What lets another interpreter's engine import Outrider from a checkout; nothing where it is installed."""
     sources = Path(__file__).resolve().parents[2]
     if os.environ.get("OUTRIDER_ENGINE_PYTHON") and sources.name == "src":
-        env["PYTHONPATH"] = str(sources)
-    return env
+        return {"PYTHONPATH": str(sources)}
+    return {}
 
 
 def _ks(spec: Speculation) -> tuple[int, ...]:

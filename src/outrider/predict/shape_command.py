@@ -43,7 +43,7 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
             f"the shape of {chosen.target.model} is not known", next_step="give its config.json with --config"
         )
     cut = cut_config(given, layers)
-    machine = Machine(accelerator, gpus, vram_gib, env=_pairs(env or []), flags=_pairs(flags or []))
+    machine = Machine(accelerator, gpus, vram_gib, env=_variables(env or []), flags=_pairs(flags or []))
     text = cut_stack(chosen, cut, machine, name=name)
     console = Console(highlight=False)
     for file in write_shape(directory, chosen, cut, text):
@@ -54,3 +54,9 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _pairs(texts: list[str]) -> dict[str, str]:
     """`NAME=VALUE` as a mapping; without a value, an empty one."""
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+def _variables(texts: list[str]) -> dict[str, str]:
+    if bad := [text for text in texts if "=" not in text]:
+        raise PredictError(f"{bad[0]!r} sets no variable", next_step="write --env NAME=VALUE")
+    return _pairs(texts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,8 +100,7 @@ def head_launch(
 
 
 def _by_interpreter(argv: list[str]) -> list[str]:
-    """`vllm serve` as a module of the engine's interpreter, if one is given or there is no console script."""
-    given = os.environ.get("OUTRIDER_ENGINE_PYTHON") is not None
-    if argv[:2] == ["vllm", "serve"] and (given or shutil.which("vllm") is None):
+    """`vllm serve` as a module of our interpreter, if there is no console script."""
+    if argv[:2] == ["vllm", "serve"] and shutil.which("vllm") is None:
         return [engine_python(), "-m", "vllm.entrypoints.cli.main", *argv[1:]]
     return argv

@@ -72,3 +72,11 @@ def test_a_shape_can_be_served_over_the_api_and_on_several_gpus(tmp_path: Path) 
     assert stack.env["NCCL_P2P_DISABLE"] == "1"
     assert stack.engine.flags["disable-custom-all-reduce"] is True
     assert "skip-tokenizer-init" not in stack.engine.flags
+
+
+def test_a_variable_without_a_value_is_refused(tmp_path: Path) -> None:
+    arguments = ["shape", "kimi-k2.5-rtx6000x8", "--layers", "4", "--to", str(tmp_path), "--env", "NCCL_P2P_DISABLE"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, PredictError)
+    assert "write --env NAME=VALUE" in str(result.exception)
+    assert not list(tmp_path.iterdir())
