@@ -12,7 +12,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
-.PHONY: evidence-smollm2 evidence-kimi-shape evidence-kimi-tp2 evidence-kimi-full
+.PHONY: evidence-smollm2 evidence-auto evidence-kimi-shape evidence-kimi-tp2 evidence-kimi-full evidence-budget
 .PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report test-provision
 
 help: ## Show this help
@@ -73,6 +73,12 @@ test-provision: env ## Provision a virtual machine and a container, every fault 
 
 evidence-smollm2: env ## On a GPU: measure, decide, serve what was emitted and hold it against every static k
 	@benchmarks/evidence/smollm2.sh
+
+evidence-auto: env ## On a GPU: a variant that chooses k beside each static k, and what choosing costs
+	@benchmarks/evidence/auto.sh
+
+evidence-budget: env ## On a GPU: a step of the flagship's shape by how many experts it may read
+	@benchmarks/evidence/kimi_shape.sh budget
 
 evidence-kimi-shape: env ## On a GPU: what a step of the flagship's shape costs, 8 layers of dummy weights
 	@benchmarks/evidence/kimi_shape.sh one

@@ -2,7 +2,7 @@
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
 # Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget]       (make evidence-kimi-shape, evidence-kimi-full)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
-# many decode together.
+# many decode together; KS which k beside 0; REPEATS how often; RUN another name for the run of `one`.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 # NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
@@ -16,7 +16,7 @@ shape() { # NAME LAYERS GPUS OPTION...
 }
 
 cost() { # RUN OPTION...
-  measured "$OUTRIDER" campaign "$STACK" --step-cost --run "$1" --requests 4 --max-tokens 128 --repeats 2 "${@:2}"
+  measured "$OUTRIDER" campaign "$STACK" --step-cost --run "$1" --requests 4 --max-tokens 128 --repeats "${REPEATS:-2}" "${@:2}"
 }
 
 profile() { # RUN VARIANT BATCH; PROFILE=no leaves it out
@@ -29,9 +29,9 @@ profile() { # RUN VARIANT BATCH; PROFILE=no leaves it out
 one() {
   part "8 layers on one GPU"
   shape kimi-shape8-h200 "${LAYERS:-8}" 1
-  # shellcheck disable=SC2046 # words
-  cost h200-kimi-shape --k 1 --k 3 --k 5 --k 7 $(each --concurrency ${BATCHES:-1 2 4 8 16 32 64 128})
-  profile h200-kimi-shape baseline 1
+  # shellcheck disable=SC2046,SC2086 # words
+  cost "${RUN:-h200-kimi-shape}" $(each --k ${KS:-1 3 5 7}) $(each --concurrency ${BATCHES:-1 2 4 8 16 32 64 128})
+  profile "${RUN:-h200-kimi-shape}" baseline 1
 }
 
 several() { # NAME LAYERS GPUS BATCHES K...
@@ -45,7 +45,7 @@ several() { # NAME LAYERS GPUS BATCHES K...
       *) echo "no way $way" >&2; exit 2 ;;
     esac
     # shellcheck disable=SC2046,SC2086 # words
-    cost "h200-$name-$way" $5 $(each --concurrency $4)
+    cost "h200-$name-$way" $(each --k ${KS:-$5}) $(each --concurrency $4)
     profile "h200-$name-$way" baseline 1
   done
 }
@@ -59,8 +59,8 @@ budget() {
     $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
 }
 
-two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}" "--k 3"; }
-full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}" "${KS:---k 3}"; }
+two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}" 3; }
+full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}" 3; }
 
 case ${1:-one} in
   one | two | full | budget) "$1" ;;

@@ -6,17 +6,20 @@
 STACK=${STACK:-smollm2-h200}
 RUN=${RUN:-h200-smollm2}
 LOADS=${LOADS:-1 8 32 128}
+WORKLOADS=${WORKLOADS:-chat code edit}
+WORKLOAD=${WORKLOAD:-chat} # whose acceptance the schedule follows
 BESIDE=${BESIDE:-eagle3-k1 eagle3-k3 eagle3-k5 eagle3-dyn3 eagle3-dyn0}
 OVERLAY=$RESULTS/$RUN/smollm2-h200-dynamic.yaml
 
 campaign() {
   part "static variants"
-  measured "$OUTRIDER" campaign "$STACK" --run $RUN
+  # shellcheck disable=SC2046,SC2086 # words
+  measured "$OUTRIDER" campaign "$STACK" --run "$RUN" $(each --workload $WORKLOADS)
 }
 
 decide() {
   part "decision"
-  test -e "$OVERLAY" || "$OUTRIDER" decide "$STACK" --cells "$RESULTS/$RUN/cells.jsonl" --workload chat \
+  test -e "$OVERLAY" || "$OUTRIDER" decide "$STACK" --cells "$RESULTS/$RUN/cells.jsonl" --workload "$WORKLOAD" \
     --json "$RESULTS/$RUN/decision.json" --emit "$OVERLAY"
 }
 
@@ -24,9 +27,9 @@ probe() {
   part "the emitted schedule beside every static k, and what the dynamic path costs"
   # 1: the schedule is behind the best static variant, which is a result.
   # shellcheck disable=SC2046 # words
-  "$OUTRIDER" probe "$OVERLAY" --run "$RUN-probe" --workload chat --repeats "${REPEATS:-3}" \
+  "$OUTRIDER" probe "$OVERLAY" --run "$RUN-probe" --workload "$WORKLOAD" --repeats "${REPEATS:-3}" \
     $(each --concurrency $LOADS) $(each --variant $BESIDE) || test $? -eq 1 -o $? -eq 3
-  "$OUTRIDER" decide "$OVERLAY" --cells "$RESULTS/$RUN-probe/cells.jsonl" --workload chat \
+  "$OUTRIDER" decide "$OVERLAY" --cells "$RESULTS/$RUN-probe/cells.jsonl" --workload "$WORKLOAD" \
     --probe "$RESULTS/$RUN-probe/probe.json" --json "$RESULTS/$RUN-probe/decision.json"
 }
 

@@ -35,7 +35,8 @@ class Point:
         tokens_per_step: from the engine's counters, weighted by decoded tokens.
         al: acceptance length; None if nothing was drafted.
         accepted_per_pos: unconditional acceptance by draft position.
-        speedup: baseline's TPOT / this TPOT on the same prompts; None for baseline or without pairs.
+        speedup: baseline's TPOT / this TPOT on the same prompts, with its interval over prompts and repeats; None for
+            baseline or without pairs.
         findings: of all its cells, once each.
         errors: why cells failed.
     """
@@ -98,7 +99,7 @@ def ratio_of(requests: pl.DataFrame, base: Point, other: Point) -> Interval | No
         (pl.col("workload") == base.workload) & (pl.col("concurrency") == base.concurrency)
     )
     one, two = (_by_prompt(here.filter(pl.col("variant") == p.variant)) for p in (base, other))
-    return paired_speedup(one, two) if len(one.keys() & two.keys()) > 1 else None
+    return _paired(one, two) if len(one.keys() & two.keys()) > 1 else None
 
 
 def _usable_rows(requests: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +116,7 @@ def _point(key: tuple[str, int, str], cells: list[Cell], rows: pl.DataFrame) -> 
     if variant != "baseline":
         base, other = _by_prompt(here.filter(pl.col("variant") == "baseline")), _by_prompt(own)
         if len(base.keys() & other.keys()) > 1:
-            speedup = paired_speedup(base, other)
+            speedup = _paired(base, other)
     return Point(
         variant=variant,
         workload=workload,
@@ -139,6 +140,10 @@ def _by_prompt(rows: pl.DataFrame) -> dict[tuple[int, str], float]:
     """Mean TPOT by (repeat, prompt), in seconds; a prompt asked twice in a cell counts once."""
     means = rows.group_by("repeat", "prompt_id").agg(pl.col("tpot_s").mean())
     return {(repeat, prompt): tpot for repeat, prompt, tpot in means.iter_rows()}
+
+
+def _paired(base: dict[tuple[int, str], float], other: dict[tuple[int, str], float]) -> Interval:
+    return paired_speedup(base, other, repeat_of=lambda key: key[0])
 
 
 def _mean_interval(values: pl.Series) -> Interval | None:

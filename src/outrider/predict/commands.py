@@ -98,16 +98,22 @@ def predict_validate(
     cells: Annotated[Path, typer.Option(help="Cells to fit to.")],
     holdout: Annotated[str | None, typer.Option(help="Cells kept out of the fit, e.g. 'dcp==4'.")] = None,
     test: Annotated[Path | None, typer.Option(help="Other cells to test on.")] = None,
+    test_of: Annotated[
+        str | None, typer.Option(help="Stack that these belong to, if another: the same target with other k, say.")
+    ] = None,
     config: ConfigOption = None,
     json_to: JsonOption = None,
 ) -> None:
     """Fit to some cells, predict others, and compare the errors with two predictors that know no physics."""
     if (holdout is None) == (test is None):
         raise typer.BadParameter("give one of --holdout and --test")
+    if test_of and test is None:
+        raise typer.BadParameter("--test-of says whose cells --test has")
     chosen = find_stack(stack)
+    other = find_stack(test_of) if test_of else chosen
     observed = read_observations(cells, chosen)
     if test is not None:
-        fitted, tested = observed, read_observations(test, chosen)
+        fitted, tested = observed, read_observations(test, other)
     else:
         held = [matches(holdout or "", cell.columns()) for cell in observed]
         fitted = [cell for cell, out in zip(observed, held, strict=True) if not out]
@@ -119,7 +125,9 @@ def predict_validate(
                 next_step="choose a condition that some cells meet and others do not",
             )
     session = open_session(chosen, fitted, config=read_config(config))
-    found = validate(session.fit, tested, session.draft_bytes, acceptance=session.acceptance)
+    # The tested variants are the other stack's, and so is what their drafters weigh.
+    draft_bytes = (session if other is chosen else open_session(other, (), config=read_config(config))).draft_bytes
+    found = validate(session.fit, tested, draft_bytes, acceptance=session.acceptance)
     if json_to:
         _write(json_to, validation_json(chosen, session.fit, found))
     if json_to == "-":

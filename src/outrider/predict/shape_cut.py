@@ -162,6 +162,8 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
                     "pass_config": {"fuse_allreduce_rms": False},
                 },
                 "enable-prefix-caching": False,
+                # Shapes run on none of FlashInfer's GEMMs; trying them out takes longer than the rest of the start.
+                "kernel-config": {"enable_flashinfer_autotune": False},
                 **{flag: value or True for flag, value in machine.flags.items()},
             },
         },

@@ -85,7 +85,7 @@ def shares_of(trace: Trace, *, steps: int | None = None) -> StepShares:
     window = max(window, busy)
     shares = {group: value / window for group, value in sums.items()} | {GAPS: (window - busy) / window}
     largest = sorted(names.items(), key=lambda item: -item[1])[:5]
-    count = steps or len(trace.steps) or None
+    count = steps or trace.n_steps or None
     return StepShares(
         step_s=window / count / 1e6 if count else None,
         steps=count,

@@ -35,14 +35,16 @@ class Trace:
     Attributes:
         device: `gpu` if kernels were recorded, else `cpu`.
         spans: kernels, or operators of the busiest thread, by start.
-        steps: markers of the engine's steps.
+        steps: markers of the engine's steps, on a GPU as the profiler lays them over its kernels.
         source: the file's name.
+        n_steps: how many steps these are; the profiler may lay several spans over one step.
     """
 
     device: Literal["gpu", "cpu"]
     spans: tuple[Span, ...]
     steps: tuple[Span, ...]
     source: str
+    n_steps: int = 0
 
 
 def read_trace(file: Path) -> Trace:
@@ -71,7 +73,8 @@ def read_trace(file: Path) -> Trace:
             next_step="profile while requests are decoded",
         )
     ordered = tuple(sorted(spans, key=lambda s: (s.start, -s.end)))
-    return Trace("gpu" if kernels else "cpu", ordered, _steps(timed, on_gpu=bool(kernels)), file.name)
+    steps, count = _steps(timed, on_gpu=bool(kernels))
+    return Trace("gpu" if kernels else "cpu", ordered, steps, file.name, count)
 
 
 def _busiest_thread(events: Iterable[dict[str, Any]]) -> list[Span]:
@@ -82,16 +85,20 @@ def _busiest_thread(events: Iterable[dict[str, Any]]) -> list[Span]:
     return max(threads.values(), key=lambda own: sum(s.end - s.start for s in own), default=[])
 
 
-def _steps(events: Iterable[dict[str, Any]], *, on_gpu: bool) -> tuple[Span, ...]:
-    """Markers of the first kind that occurs; on a GPU its own copy of a marker, which bounds the kernels."""
+def _steps(events: Iterable[dict[str, Any]], *, on_gpu: bool) -> tuple[tuple[Span, ...], int]:
+    """Markers of the first kind that occurs, and of how many steps they are.
+
+    On a GPU the profiler's copies of a marker bound the kernels. It makes one wherever work of a step begins anew (of
+    one step of two tensor-parallel ranks, replayed as a graph: eight), so steps are counted where they were marked.
+    """
     marks = [e for e in events if str(e.get("cat", "")).endswith("user_annotation")]
-    if on_gpu and any(e["cat"] == "gpu_user_annotation" for e in marks):
-        marks = [e for e in marks if e["cat"] == "gpu_user_annotation"]
+    copies = [e for e in marks if e["cat"] == "gpu_user_annotation"] if on_gpu else []
     for pattern in step_patterns():
-        found = [_span(e) for e in marks if re.search(pattern, str(e["name"]))]
+        found, marked = ([e for e in kind if re.search(pattern, str(e["name"]))] for kind in (copies or marks, marks))
         if found:
-            return tuple(sorted(found, key=lambda s: s.start))
-    return ()
+            own = [e for e in marked if e["cat"] == "user_annotation"]
+            return tuple(sorted(map(_span, found), key=lambda s: s.start)), len(own) or len(found)
+    return (), 0
 
 
 def _span(event: dict[str, Any]) -> Span:

@@ -263,3 +263,33 @@ def test_a_drift_report_is_json():
 def test_drift_of_one_cell_is_refused(cells):
     with pytest.raises(CampaignError, match="at least twice"):
         drift(cells)
+
+
+def _two_repeats(second):
+    """Twenty prompts in two repeats: 1.25 times as fast in the first, `second` times in the other."""
+    noise = np.random.default_rng(3).normal(1, 0.01, 40)
+    base = {(repeat, f"p{i}"): 0.02 for repeat in (0, 1) for i in range(20)}
+    gain = {0: 1.25, 1: second}
+    return base, {key: 0.02 / gain[key[0]] * noise[i] for i, key in enumerate(base)}
+
+
+def test_repeats_that_disagree_widen_the_interval_to_what_they_differ_by():
+    base, other = _two_repeats(0.8)
+    blind, aware = paired_speedup(base, other), paired_speedup(base, other, repeat_of=lambda key: key[0])
+    assert blind.relative_half_width < 0.08
+    assert aware.mid == blind.mid
+    assert aware.low < 0.8
+    assert aware.high > 1.25
+
+
+def test_repeats_that_agree_change_nothing():
+    base, other = _two_repeats(1.25)
+    blind, aware = paired_speedup(base, other), paired_speedup(base, other, repeat_of=lambda key: key[0])
+    assert aware.relative_half_width == pytest.approx(blind.relative_half_width, rel=0.5)
+    assert aware.low > 1.2
+
+
+def test_one_repeat_has_no_variance_between_repeats():
+    base, other = _two_repeats(0.8)
+    one = {key: value for key, value in base.items() if key[0] == 0}
+    assert paired_speedup(one, other, repeat_of=lambda key: key[0]) == paired_speedup(one, other)

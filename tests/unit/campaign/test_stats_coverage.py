@@ -39,6 +39,23 @@ def test_paired_speedup_covers_the_truth(prompts):
     assert 0.90 <= coverage(1.5, simulate) <= 0.99
 
 
+@pytest.mark.parametrize(("repeats", "least"), [(2, 0.6), (4, 0.8), (8, 0.88)])
+def test_a_machine_that_changes_between_repeats_is_in_the_interval(repeats, least):
+    """Each engine's speed in a repeat is its own by 8 %. Two repeats tell little of it, prompts next to nothing."""
+
+    def simulate(rng, seed, *, aware):
+        keys = [(repeat, prompt) for repeat in range(repeats) for prompt in range(16)]
+        speed = rng.lognormal(0, 0.08, (2, repeats))
+        base, other = (
+            {key: level * speed[side, key[0]] * rng.normal(1, 0.03) for key in keys}
+            for side, level in enumerate((0.015, 0.01))
+        )
+        return paired_speedup(base, other, seed=seed, repeat_of=(lambda key: key[0]) if aware else None)
+
+    assert least <= coverage(1.5, lambda rng, seed: simulate(rng, seed, aware=True)) <= 0.99
+    assert coverage(1.5, lambda rng, seed: simulate(rng, seed, aware=False)) < 0.6
+
+
 @pytest.mark.parametrize("repeats", [3, 6])
 def test_throughput_ratio_covers_the_truth(repeats):
     def simulate(rng, seed):

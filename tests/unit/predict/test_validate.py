@@ -136,6 +136,27 @@ def test_another_file_can_be_the_test(tmp_path: Path) -> None:
     assert json.loads(out.read_text(encoding="utf-8"))["n"] == 30
 
 
+def test_cells_of_another_stack_can_be_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """k=5 and 7 on one H200, predicted from k=0, 1, 3 of a run hours before; the stacks differ in their variants."""
+    evidence = Path(__file__).parents[3] / "docs/evidence"
+    fitted, tested = evidence / "h200-kimi-shape", evidence / "h200-kimi-shape-k5-k7"
+    stack = "kimi-shape8-h200-stepcost.yaml"
+    made = CliRunner().invoke(app, ["shape", FLAGSHIP, "--layers", "8", "--to", str(tmp_path), "--name", "s"])
+    assert made.exit_code == 0, made.output
+    monkeypatch.setenv("OUTRIDER_MODELS", str(tmp_path))
+    words = ["--cells", str(fitted / "cells.jsonl"), "--test", str(tested / "cells.jsonl")]
+    out = tmp_path / "out.json"
+    code, text = command("validate", "--stack", str(fitted / stack), *words,
+                         "--test-of", str(tested / stack), "--json", str(out))  # fmt: skip
+    assert code == 0, text
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["n"] == 32
+    assert found["mape"] < 0.10 < found["naive"]["constant_ratio"]["mape"]
+    code, text = command("validate", "--stack", str(fitted / stack), *words)
+    assert code != 0
+    assert "another stack" in text
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [(["--holdout", "dcp==99"], "splits nothing"), (["--holdout", "dpc==4"], "did you mean"), ([], "one of")],

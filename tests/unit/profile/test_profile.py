@@ -106,6 +106,20 @@ def test_a_real_cpu_trace_is_read(tmp_path: Path) -> None:
     assert found.shares["unknown"] < 0.1
 
 
+def test_a_step_that_the_profiler_lays_out_in_pieces_counts_once(tmp_path: Path) -> None:
+    """As vLLM 0.33 on two GPUs: one mark of the engine, eight copies over the kernels of its graph."""
+    marks = [event("execute_context_0(0)_generation_1(1)", 1000 * n, 20, "user_annotation") for n in range(3)]
+    pieces = [
+        event("execute_context_0(0)_generation_1(1)", 1000 * n + 100 * i, 90, "gpu_user_annotation")
+        for n in range(3)
+        for i in range(8)
+    ]
+    kernels = [event("ncclDevKernel_AllReduce", piece["ts"], 80) for piece in pieces]  # type: ignore[arg-type]
+    found = shares_of(read_trace(trace_file(tmp_path, *marks, *pieces, *kernels)))
+    assert found.steps == 3
+    assert found.step_s == pytest.approx((2000 + 790) / 3 * 1e-6)
+
+
 def test_a_trace_without_markers_needs_its_steps_counted(tmp_path: Path) -> None:
     trace = read_trace(trace_file(tmp_path, *STEP[1:]))
     assert shares_of(trace).step_s is None

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A variant that chooses k while it runs, beside each static k through changing traffic, and what choosing costs.
+# Usage: benchmarks/evidence/auto.sh [phases|overhead|all]                          (make evidence-auto)
+# STACK names the stack; `smollm2-cpu` needs two quiet cores. ROUNDS and SECONDS_A_PHASE say how much is measured.
+# shellcheck source=benchmarks/evidence/common.sh
+. "$(dirname "$0")/common.sh"
+STACK=${STACK:-smollm2-h200}
+RUN=${RUN:-auto-$STACK}
+HERE=$(dirname "$0")/../utility
+PYTHON=$(dirname "$OUTRIDER")/python
+
+phases() {
+  part "phases of traffic"
+  mkdir -p "$RESULTS/$RUN"
+  # 1: a promise was missed, which is a result.
+  "$PYTHON" "$HERE/phases.py" --stack "$STACK" --rounds "${ROUNDS:-2}" --phase-seconds "${SECONDS_A_PHASE:-10}" \
+    --out "$RESULTS/$RUN/phases.jsonl" >"$RESULTS/$RUN/phases.md" || test $? -eq 1
+  cat "$RESULTS/$RUN/phases.md"
+}
+
+overhead() {
+  part "what choosing costs, k forced equal"
+  mkdir -p "$RESULTS/$RUN"
+  "$PYTHON" "$HERE/overhead.py" --stack "$STACK" --seconds "${SECONDS_A_PHASE:-10}" --pairs "${PAIRS:-6}" \
+    >"$RESULTS/$RUN/overhead.md" || test $? -eq 1
+  cat "$RESULTS/$RUN/overhead.md"
+}
+
+case ${1:-all} in
+  all) phases && overhead ;;
+  phases | overhead) "$1" ;;
+  *) echo "no part $1" >&2; exit 2 ;;
+esac
