@@ -132,7 +132,11 @@ def test_a_step_that_may_not_be_scheduled_needs_more_than_a_graph(target: Path) 
     (finding,) = graphs(stack(5, 128, flags={"max-num-batched-tokens": 600}), target)
     assert "max-num-batched-tokens to 768 or more" in finding.fix
     (finding,) = graphs(stack(5, 128, compilation={"cudagraph_capture_sizes": [8]}), target)
-    assert "Add sizes up to 768 to cudagraph_capture_sizes, multiples of 6" in finding.fix
+    assert "Add sizes up to 768 to cudagraph_capture_sizes, multiples of 6; or" in finding.fix
+    (finding,) = graphs(stack(5, 128, compilation={"cudagraph_capture_sizes": [4]}), target)
+    assert finding.evidence.endswith("every step runs eagerly")
+    assert finding.fix.endswith("multiples of 6.")
+    assert graphs(stack(5, 128, flags={"max-num-batched-tokens": 5}), target) == []
 
 
 @pytest.mark.parametrize("name", ["kimi-k2.5-rtx6000x8", "kimi-shape8-h200", "smollm2-cpu", "smollm2-h200"])

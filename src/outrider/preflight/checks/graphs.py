@@ -22,10 +22,13 @@ def check_graphs(case: Case) -> list[Finding]:
     graphs = captured(stack, case.flags, step)
     if graphs is None or step.tokens <= graphs.largest:
         return []
+    if graphs.batched_tokens is not None and graphs.batched_tokens <= step.k:
+        return []  # not one request can be scheduled, which is SPEC018
     fits = graphs.largest // (step.k + 1)
+    eager = f"steps of more than {fits} requests run eagerly" if fits else "every step runs eagerly"
     evidence = (
         f"{step.requests} requests x {step.k + 1} tokens are {step.tokens} a step, the largest graph holds "
-        f"{graphs.largest} ({graphs.why}): steps of more than {fits} requests run eagerly"
+        f"{graphs.largest} ({graphs.why}): {eager}"
     )
     return [found("GRAPH001", case.place("flags.compilation-config"), evidence, fix=_fix(graphs, step))]
 
@@ -38,4 +41,5 @@ def _fix(graphs: Captured, step: DecodeStep) -> str:
         advice = f"Set flag compilation-config: {{max_cudagraph_capture_size: {size}}}, beside what it holds already"
     if graphs.batched_tokens is not None and graphs.batched_tokens < size:
         advice += f", and flag max-num-batched-tokens to {size} or more"
-    return f"{advice}; or set `memory.max_num_seqs` to {graphs.largest // (step.k + 1)}."
+    fits = graphs.largest // (step.k + 1)
+    return f"{advice}; or set `memory.max_num_seqs` to {fits}." if fits else f"{advice}."
