@@ -67,7 +67,7 @@ def session(stack: Stack, train_python: str, tmp_path_factory: pytest.TempPathFa
         recipe=recipe_of(stack),
         directory=directory,
         model_dir=make_target(directory / "target"),
-        port=ports.free_port(8137),
+        port=ports.free_port(7200),
         budgets={"fit": 120.0},
         say=print,
     )
