@@ -47,6 +47,7 @@ class Jobs:
                     start_new_session=True,
                 )
                 self.running.add(process)
+                print(f"== began: {command}", flush=True)
             status = process.wait()
             with self.lock:
                 self.running.discard(process)
