@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from outrider.runtime.running import LocalRunning
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(1500)]
 
 
 def workload(engine: LocalRunning) -> list[str]:
