@@ -5,13 +5,14 @@ RUNTIME ?= local
 RUN ?= demo
 VENV := .venv
 OUTRIDER := $(VENV)/bin/outrider
+NOT_QUIET := $(if $(BUSY), and not quiet)
 NODES = $(or $(INVENTORY),$(error INVENTORY=FILE must name the nodes; begin with a copy of ansible/inventory.example.yml)) \
   $(if $(filter command% environment%,$(origin STACK)),--stack $(STACK))
 COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --no-header \
   --no-annotate --override requirements/excluded.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint types lock clean stop status preflight train-plan train-env test-slow
+.PHONY: help env demo test test-quiet lint types lock clean stop status preflight train-plan train-env test-slow
 .PHONY: evidence-smollm2 evidence-auto evidence-kimi-shape evidence-kimi-tp2 evidence-kimi-full evidence-budget
 .PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report test-provision
 
@@ -28,11 +29,14 @@ demo: env ## Serve, load, measure and report the embedded default: a real model 
 	@$(OUTRIDER) fetch smollm2-cpu
 	@$(OUTRIDER) campaign smollm2-cpu --run $(RUN) || test $$? -eq 3 # 3: done, with findings that are shown
 
-test: env ## Run the tests: a few minutes, real engine and browser included
-	@$(VENV)/bin/python -m pytest -m "not slow and not train and not container and not provision" $(PYTEST_ARGS)
+test: env ## Run the tests: a few minutes, real engine and browser included; BUSY=1 leaves `quiet` ones out
+	@$(VENV)/bin/python -m pytest -m "not slow and not train and not container and not provision$(NOT_QUIET)" $(PYTEST_ARGS)
 
-test-slow: env train-env ## Run the long tests: engines, parity, training from prompts to a served head
-	@$(VENV)/bin/python -m pytest -m "(slow or train) and not container and not provision" $(PYTEST_ARGS)
+test-slow: env train-env ## Run the long tests: engines, parity, training from prompts to a served head; BUSY=1 too
+	@$(VENV)/bin/python -m pytest -m "(slow or train) and not container and not provision$(NOT_QUIET)" $(PYTEST_ARGS)
+
+test-quiet: env ## Run what BUSY=1 leaves out, short and long: it measures time and wants the machine to itself
+	@$(VENV)/bin/python -m pytest -m "quiet and not container and not provision" $(PYTEST_ARGS)
 
 preflight: env ## Check STACK before anything is loaded
 	@$(OUTRIDER) preflight $(STACK)

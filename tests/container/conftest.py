@@ -106,7 +106,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An image registry of Debian's package on loopback, which Docker engines speak to without TLS; its address."""
     program = shutil.which("docker-registry")
     assert program is not None, "apt-get install docker-registry"
-    directory, port = tmp_path_factory.mktemp("registry"), ports.free_port(8500)
+    directory, port = tmp_path_factory.mktemp("registry"), ports.free_port(7700)
     (directory / "config.yml").write_text(REGISTRY.format(directory=directory / "data", port=port))
     process = subprocess.Popen(
         [program, "serve", str(directory / "config.yml")],

@@ -50,7 +50,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    return ports.free_port(8300)
+    return ports.free_port(7500)
 
 
 @pytest.fixture(scope="module")

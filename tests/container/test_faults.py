@@ -27,7 +27,7 @@ BASELINE = ("serve", STACK, "baseline", "--runtime", "compose")
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    return ports.free_port(8400)
+    return ports.free_port(7600)
 
 
 @pytest.fixture(scope="module", autouse=True)

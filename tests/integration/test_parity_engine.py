@@ -1,4 +1,4 @@
-"""Parity on the real engine: n-gram speculation against plain decoding, served in turn."""
+"""Parity on the real engine: n-gram speculation against plain decoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def sides(smollm2_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     """Answers and engine counters of both variants."""
     stack = find_stack("smollm2-cpu")
     found: dict[str, tuple[Answers, EngineScrape]] = {}
-    with Engines(stack, LocalRuntime(tmp_path_factory.mktemp("state")), side_by_side=False) as engines:
+    with Engines(stack, LocalRuntime(tmp_path_factory.mktemp("state")), side_by_side=True) as engines:
+        assert engines.start(["baseline", "ngram"]) == {}
         for variant in ("baseline", "ngram"):
             served = engines.get(variant)
             answers = asyncio.run(

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # An engine that dies twice under the same variant will die again: the rest of its cells fail at once.
 _RESTARTS = 1
-# An engine binds its port only half a minute after it was chosen: campaigns on one machine look in places of their own.
-_FIRST_PORT = 8100 + 10 * (os.getpid() % 90)
+# An engine binds its port only half a minute after it was chosen: campaigns on one machine look in places of their own,
+# below the ports that the kernel gives to clients (32768 and up).
+_FIRST_PORT = 10_000 + 10 * (os.getpid() % 2000)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
 from outrider.preflight.checks.flags import check_flags
+from outrider.preflight.checks.graphs import check_graphs
 from outrider.preflight.checks.node import check_node
 from outrider.preflight.checks.other_engine import check_other_engine
 from outrider.preflight.checks.running import check_running
@@ -131,6 +132,7 @@ def _findings(case: Case) -> list[Finding]:
         *check_drafter(case),
         *speculation(case),
         *check_budget(case),
+        *check_graphs(case),
     ]
     if case.drafter is not None:
         found_here += check_files(case.drafter)

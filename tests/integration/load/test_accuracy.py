@@ -6,6 +6,8 @@ import pytest
 
 from outrider.load import LoadOutcome
 
+pytestmark = pytest.mark.quiet
+
 Load = Callable[..., LoadOutcome]
 
 

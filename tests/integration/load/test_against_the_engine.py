@@ -14,7 +14,7 @@ from outrider.stack import find_stack
 if TYPE_CHECKING:
     from outrider.load import LoadResult
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,8 @@ def measured(smollm2_dir, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """One closed-loop result of each variant, on text that repeats."""
     stack = find_stack("smollm2-cpu")
     found: dict[str, LoadResult] = {}
-    with Engines(stack, LocalRuntime(tmp_path_factory.mktemp("state")), side_by_side=False) as engines:
+    with Engines(stack, LocalRuntime(tmp_path_factory.mktemp("state")), side_by_side=True) as engines:
+        assert engines.start(["baseline", "ngram"]) == {}
         for variant in ("baseline", "ngram"):
             served = engines.get(variant)
             plan = LoadPlan(

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from outrider.load import LoadResult
 from outrider.load.commands import exit_code, load_command, verify_client_command
 
+pytestmark = pytest.mark.quiet
+
 app = typer.Typer()
 app.command("load")(load_command)
 app.command("verify-client")(verify_client_command)

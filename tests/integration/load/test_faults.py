@@ -15,6 +15,8 @@ from outrider.load import LoadOutcome, LoadResult
 from outrider.load.outcome import Outcome
 from outrider.load.summary import print_summary
 
+pytestmark = pytest.mark.quiet
+
 Load = Callable[..., LoadOutcome]
 
 

@@ -13,7 +13,7 @@ from outrider.errors import LoadError
 from outrider.load import LoadOutcome, Progress
 from outrider.load.exporter import LABELS, TPOT_BOUNDS
 
-pytestmark = pytest.mark.usefixtures("own_dirs")
+pytestmark = [pytest.mark.quiet, pytest.mark.usefixtures("own_dirs")]
 
 Load = Callable[..., LoadOutcome]
 NAMED = {"stack": "s", "variant": "ngram", "workload": "chat"}

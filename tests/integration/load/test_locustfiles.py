@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quiet
+
 LOCUSTFILES = Path(__file__).parents[3] / "locustfiles"
 NAMES = sorted(path.name for path in LOCUSTFILES.glob("*.py"))
 

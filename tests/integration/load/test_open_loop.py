@@ -12,6 +12,8 @@ import pytest
 
 from outrider.load import LoadOutcome, LoadPlan, Progress, run_load
 
+pytestmark = pytest.mark.quiet
+
 Load = Callable[..., LoadOutcome]
 
 

@@ -15,6 +15,8 @@ import pytest
 from outrider.errors import LoadError
 from outrider.load import LoadOutcome, LoadPlan, Progress, read_records, run_load
 
+pytestmark = pytest.mark.quiet
+
 METRICS = Path(__file__).parents[2] / "fixtures" / "metrics"
 Load = Callable[..., LoadOutcome]
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.integration.load.conftest import Replay
 
+pytestmark = pytest.mark.quiet
+
 SCRIPTS = Path(__file__).resolve().parents[3] / "benchmarks" / "utility"
 
 

@@ -29,7 +29,7 @@ from outrider.runtime.local import LocalRuntime
 from outrider.runtime.ports import free_port
 from outrider.stack import find_stack
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 CPU = find_stack("smollm2-cpu")
 RECORDED = {

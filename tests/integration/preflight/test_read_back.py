@@ -98,6 +98,7 @@ def engine(stack: Stack, model: Path, head: Path, log: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.engine
+@pytest.mark.timeout(600)
 def test_engine_chooses_what_preflight_expected(smollm2_dir: Path, tmp_path: Path) -> None:
     stack, head = stack_with_head(), random_head(tmp_path / "head")
     before = run_preflight(stack, "random", model_dir=smollm2_dir, drafter_dir=head)

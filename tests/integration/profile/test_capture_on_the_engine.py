@@ -17,7 +17,7 @@ from outrider.stack import find_stack
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 
 @pytest.mark.usefixtures("smollm2_dir")

@@ -43,7 +43,7 @@ def runtime(tmp_path: Path) -> Iterator[LocalRuntime]:
 
 
 def launch(model_dir: Path, *arguments: str) -> Launch:
-    port = ports.free_port(8120)
+    port = ports.free_port(7100)
     server = (
         "-m",
         "vllm.entrypoints.openai.api_server",

@@ -229,6 +229,7 @@ def test_a_missing_executable_is_named(runtime: LocalRuntime, engine: Callable[.
     assert runtime.status(NAME).state is State.ABSENT
 
 
+@pytest.mark.quiet
 def test_silence_beyond_the_budget_is_given_up(
     tmp_path: Path, runtime: LocalRuntime, engine: Callable[..., Launch]
 ) -> None:
@@ -243,6 +244,7 @@ def test_silence_beyond_the_budget_is_given_up(
     assert not processes_of(runtime)
 
 
+@pytest.mark.quiet
 def test_repeating_one_message_is_no_progress(
     tmp_path: Path, runtime: LocalRuntime, engine: Callable[..., Launch]
 ) -> None:
@@ -253,6 +255,7 @@ def test_repeating_one_message_is_no_progress(
     assert seen[-1].elapsed_s < 5.9, "before the hard limit of three budgets"
 
 
+@pytest.mark.quiet
 def test_a_slow_start_that_makes_progress_outlives_its_budget(
     tmp_path: Path, runtime: LocalRuntime, engine: Callable[..., Launch], port: int
 ) -> None:

@@ -3,6 +3,7 @@
 from outrider.preflight.catalogue.budget import BUDGET
 from outrider.preflight.catalogue.drafter import DRAFTER
 from outrider.preflight.catalogue.files import FILES
+from outrider.preflight.catalogue.graphs import GRAPHS
 from outrider.preflight.catalogue.kind import Kind, Severity
 from outrider.preflight.catalogue.memory import MEMORY
 from outrider.preflight.catalogue.node import NODE
@@ -16,6 +17,7 @@ GROUPS: dict[str, tuple[Kind, ...]] = {
     "Drafter": DRAFTER,
     "Speculative configuration": SPECULATION,
     "Expert budget": BUDGET,
+    "CUDA graphs": GRAPHS,
     "Memory": MEMORY,
     "Node": NODE,
     "Running engine": RUNNING,
