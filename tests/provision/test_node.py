@@ -29,6 +29,21 @@ def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Si
 
 
 @pytest.mark.slow
+def test_a_dry_run_on_a_fresh_node_shows_what_would_change_and_changes_nothing(site: Site) -> None:
+    site.node.run("touch /run/mark && sleep 1")
+    outcome = site.make("provision", "CHECK=1")
+    assert outcome.code == 0, outcome.said
+    would = outcome.said.split("node1 would be changed by")[1]
+    for task in ("host_tuning: Add to the kernel's command line", "nvidia_driver: Pin the branch"):
+        assert task in would
+    difference = (outcome.directory / "artifacts/ansible/stdout").read_text()
+    assert "iommu=off" in difference
+    assert "Would install nvidia-driver-pinning-580, nvidia-open" in difference
+    newer = "find /etc /usr /boot /var/lib/dpkg /var/lib/apt /var/lib/outrider -newer /run/mark 2>/dev/null"
+    assert site.node.run(newer, check=False).stdout == ""
+
+
+@pytest.mark.slow
 def test_a_node_without_gpus_whose_firmware_wants_signatures(site: Site) -> None:
     secure_boot = "/opt/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     site.node.run("mkdir -p /opt/sys/bus/pci/devices")
@@ -44,6 +59,24 @@ def test_a_repository_that_is_not_reached_is_named(site: Site) -> None:
     outcome = site("--tags", "driver", nvidia_driver_repository_uri="http://10.0.2.2:1/none")
     assert outcome.code == 1, outcome.said
     assert "a package repository cannot be reached from the node" in outcome.said
+
+
+@pytest.mark.slow
+def test_a_proprietary_driver_that_is_there_stops_the_run(site: Site) -> None:
+    played = site.repositories
+    site.node.write("/usr/share/keyrings/vendor.asc", played.debian.armoured_key())
+    source = f"deb [signed-by=/usr/share/keyrings/vendor.asc] {played.uri('debian')} ./\n"
+    site.node.write("/etc/apt/sources.list.d/vendor.list", source)
+    site.node.run("apt-get update -qq && apt-get install -y -qq cuda-drivers", timeout=240)
+    outcome = site("--tags", "preflight,driver")
+    kept = site.node.run("dpkg-query -W -f '${Version}' nvidia-kernel-dkms").stdout
+    site.node.run("apt-get purge -y -qq cuda-drivers nvidia-kernel-dkms", timeout=240)
+    site.node.run("rm /etc/apt/sources.list.d/vendor.list && apt-get update -qq")
+    assert outcome.code == 1, outcome.said
+    assert "node1 failed at 'preflight: Check that'" in outcome.said
+    assert "cuda-drivers, nvidia-kernel-dkms" in outcome.said
+    assert "preflight_conflicting_driver to migrate" in outcome.said
+    assert kept == f"{vendor.FIRST}-1"
 
 
 @pytest.mark.slow
