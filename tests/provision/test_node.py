@@ -11,7 +11,7 @@ from tests.provision.rig import vendor
 if TYPE_CHECKING:
     from tests.provision.conftest import Site
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 # One story in order: each test goes on with the node as the one before left it. What is marked slow may be left out.
 
