@@ -12,7 +12,7 @@ from tests.provision.rig import vendor
 if TYPE_CHECKING:
     from tests.provision.roles.node import Node
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 
 def test_one_run_shows_everything_that_is_wrong(node: Node, variables: dict[str, Any]) -> None:
