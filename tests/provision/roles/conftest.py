@@ -100,7 +100,7 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "model_store_models": [{"name": "org/model", "source": "directory", "from": "/srv/outrider/stacks"}],
         "outrider_service_install_from": "existing",
         "outrider_service_stacks": [{"stack": "smollm2-cpu", "variants": ["baseline", "ngram"]}],
-        "node_report_all_reduce_timeout_s": 5,
+        "node_report_all_reduce_timeout_s": 10,
         "node_report_all_reduce_max_bytes": 65536,
     }
 
