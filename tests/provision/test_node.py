@@ -11,7 +11,7 @@ from tests.provision.rig import vendor
 if TYPE_CHECKING:
     from tests.provision.conftest import Site
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 # One story in order: each test goes on with the node as the one before left it. What is marked slow may be left out.
 
@@ -26,6 +26,21 @@ def test_faults_of_a_bare_node_are_all_named_before_anything_is_changed(site: Si
         assert fault in outcome.said
     assert outcome.changed == 0
     assert "outrider" not in site.node.run("ls /etc/apt/sources.list.d /etc/apt/preferences.d").stdout
+
+
+@pytest.mark.slow
+def test_a_dry_run_on_a_fresh_node_shows_what_would_change_and_changes_nothing(site: Site) -> None:
+    site.node.run("touch /run/mark && sleep 1")
+    outcome = site.make("provision", "CHECK=1")
+    assert outcome.code == 0, outcome.said
+    would = outcome.said.split("node1 would be changed by")[1]
+    for task in ("host_tuning: Add to the kernel's command line", "nvidia_driver: Pin the branch"):
+        assert task in would
+    difference = (outcome.directory / "artifacts/ansible/stdout").read_text()
+    assert "iommu=off" in difference
+    assert "Would install nvidia-driver-pinning-580, nvidia-open" in difference
+    newer = "find /etc /usr /boot /var/lib/dpkg /var/lib/apt /var/lib/outrider -newer /run/mark 2>/dev/null"
+    assert site.node.run(newer, check=False).stdout == ""
 
 
 @pytest.mark.slow
@@ -44,6 +59,24 @@ def test_a_repository_that_is_not_reached_is_named(site: Site) -> None:
     outcome = site("--tags", "driver", nvidia_driver_repository_uri="http://10.0.2.2:1/none")
     assert outcome.code == 1, outcome.said
     assert "a package repository cannot be reached from the node" in outcome.said
+
+
+@pytest.mark.slow
+def test_a_proprietary_driver_that_is_there_stops_the_run(site: Site) -> None:
+    played = site.repositories
+    site.node.write("/usr/share/keyrings/vendor.asc", played.debian.armoured_key())
+    source = f"deb [signed-by=/usr/share/keyrings/vendor.asc] {played.uri('debian')} ./\n"
+    site.node.write("/etc/apt/sources.list.d/vendor.list", source)
+    site.node.run("apt-get update -qq && apt-get install -y -qq cuda-drivers", timeout=240)
+    outcome = site("--tags", "preflight,driver")
+    kept = site.node.run("dpkg-query -W -f '${Version}' nvidia-kernel-dkms").stdout
+    site.node.run("apt-get purge -y -qq cuda-drivers nvidia-kernel-dkms", timeout=240)
+    site.node.run("rm /etc/apt/sources.list.d/vendor.list && apt-get update -qq")
+    assert outcome.code == 1, outcome.said
+    assert "node1 failed at 'preflight: Check that'" in outcome.said
+    assert "A proprietary NVIDIA driver is there (nvidia-kernel-dkms)" in outcome.said
+    assert "preflight_conflicting_driver to migrate" in outcome.said
+    assert kept == f"{vendor.FIRST}-1"
 
 
 @pytest.mark.slow
@@ -66,7 +99,7 @@ def test_a_connection_that_is_lost_on_the_way_is_called_that(site: Site) -> None
     assert process.stdout is not None
     for line in process.stdout:
         said += line
-        if "host_tuning" in line:
+        if said.count("  host_tuning\n") == 2:  # first it has preflight read what the node is
             break
     site.node.cut_network()
     outcome = site.end(process, said)

@@ -91,6 +91,8 @@ def provision_command(
     nodes = [examine(file, chosen) for file in sorted(outcome.directory.nodes.glob("*.json"))]
     _write_page(outcome, nodes, chosen)
     _print(console, outcome, nodes)
+    if check:
+        _print_changes(console, outcome)
     code = 1 if outcome.progress.failed else exit_code(nodes)
     if json_path is not None:
         _write_json(json_path, outcome, nodes, code)
@@ -146,6 +148,16 @@ def _print(console: Console, outcome: Outcome, nodes: Sequence[Examined]) -> Non
     page = outcome.directory.path / "report.html"
     shown = f"; report: {page}" if page.is_file() else ""
     console.print(f"{clock(seconds)} of tasks; {outcome.directory.path}{shown}", markup=False, soft_wrap=True)
+
+
+def _print_changes(console: Console, outcome: Outcome) -> None:
+    for name, node in outcome.progress.nodes.items():
+        if node.changes:
+            console.print(f"{name} would be changed by", markup=False)
+            for task in node.changes:
+                console.print(f"  {task}", markup=False, soft_wrap=True)
+    difference = outcome.directory.path / "artifacts" / "ansible" / "stdout"
+    console.print(f"nothing was changed; line by line: {difference}", markup=False, soft_wrap=True)
 
 
 def _write_json(path: str, outcome: Outcome, nodes: Sequence[Examined], code: int) -> None:

@@ -22,6 +22,7 @@ class NodeState:
         phase: role whose task runs, or ran last.
         task: that task's name.
         done, changed, skipped: tasks so far.
+        changes: those that changed something, as `role: task`, in their order.
         failure: the latest failed task; a playbook may still rescue it.
         verdict: `ok`, `failed` or `unreachable` at the end, `running` before it.
     """
@@ -31,6 +32,7 @@ class NodeState:
     done: int = 0
     changed: int = 0
     skipped: int = 0
+    changes: list[str] = field(default_factory=list)
     failure: NodeFailure | None = None
     verdict: str = "running"
 
@@ -70,7 +72,9 @@ class Progress:
         self.phases[node.phase] = max(self.phases[node.phase], self._seconds[key])
         if kind == "runner_on_ok":
             node.done += 1
-            node.changed += bool((data.get("res") or {}).get("changed"))
+            if (data.get("res") or {}).get("changed"):
+                node.changed += 1
+                node.changes.append(f"{node.phase}: {node.task.removeprefix(f'{node.phase} : ')}")
         elif kind == "runner_on_skipped":
             node.skipped += 1
         elif not data.get("ignore_errors"):

@@ -186,8 +186,10 @@ def test_check_mode_changes_nothing(site: Site, tmp_path: Path) -> None:
     site.role("driver", {"name": "Write", "ansible.builtin.copy": {"dest": str(tmp_path / "made"), "content": "x"}})
     done = site("--check")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 changed" in done.stdout
+    assert "a would be changed by\n  driver: Write\n" in done.stdout
     assert not (tmp_path / "made").exists()
+    shown = done.stdout.split("line by line: ")[1].strip()
+    assert "+x" in Path(shown).read_text()
 
 
 def test_node_reports_become_findings_a_page_and_an_exit_code(site: Site) -> None:

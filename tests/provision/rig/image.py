@@ -19,8 +19,14 @@ _NETWORK = "[Match]\nName=en*\n[Network]\nDHCP=yes\n"  # `en*` only, or networkd
 _OPTIONS = "console=ttyS0 mitigations=off no_timer_check"  # a busy machine emulates too slowly for that check
 _GRUB = (
     f'GRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX="{_OPTIONS}"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+    "GRUB_DISABLE_LINUX_UUID=true\n"  # the root by its device's name, which the kernel knows without udev's help
 )
 _ROOT_LABEL = "node-root"
+_ROOT = "/dev/vda"
+# Without these the initial RAM disk is made in half the time (38 instead of 77 s of processor time, emulated) and is
+# smaller (3.9 instead of 6.3 MB, which BIOS reads a sector at a time). What udev did at its end is done by `_MOVE_DEV`.
+_NEEDLESS_HOOKS = "hooks/{dmsetup,fsck,keymap,resume,thermal,udev} scripts/init-{top,bottom}/* scripts/local-premount/*"
+_MOVE_DEV = '#!/bin/sh\n[ "$1" = prereqs ] && exit 0\nmount -n -o move /dev "$rootmnt/dev"\n'
 # Kernel modules of devices and protocols that this machine has not: `depmod` reads every module, and is emulated.
 _NEEDLESS_MODULES = (
     "drivers/{hid,comedi,md,scsi,thermal,leds,firmware,watchdog,infiniband,uio,nvme,xen,target,media,usb,gpu,hv,mmc,mtd}",
@@ -75,7 +81,8 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         "etc/hosts": "127.0.0.1 localhost node1\n",
         "etc/resolv.conf": "nameserver 10.0.2.3\n",
         "etc/default/grub": _GRUB,
-        "etc/fstab": f"LABEL={_ROOT_LABEL} / ext4 defaults,noatime 0 1\n",
+        "etc/fstab": f"{_ROOT} / ext4 defaults,noatime 0 0\n",
+        "etc/initramfs-tools/scripts/init-bottom/dev": _MOVE_DEV,
         # Tests say when apt runs by itself; its timers would hold its lock at any time.
         "etc/systemd/system-preset/00-node.preset": "disable apt-daily.timer\ndisable apt-daily-upgrade.timer\n",
     }
@@ -84,6 +91,7 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         (overlay / name).parent.mkdir(parents=True, exist_ok=True)
         (overlay / name).write_text(text)
     (overlay / "root/.ssh").chmod(0o700)
+    (overlay / "etc/initramfs-tools/scripts/init-bottom/dev").chmod(0o755)
     interpreter.lay(overlay)
     certificates = overlay / "usr/local/share/ca-certificates"
     certificates.mkdir(parents=True)
@@ -103,9 +111,11 @@ def _install(scratch: Path, tree: Path, public_key: str) -> None:
         'k=$(ls "$1/lib/modules")\n'
         f'bash -c "cd $1/lib/modules/$k/kernel && rm -rf {" ".join(_NEEDLESS_MODULES)}"\n'
         'chroot "$1" depmod "$k"\n'
+        f'bash -c "cd $1/usr/share/initramfs-tools && rm -f {_NEEDLESS_HOOKS}"\n'
+        'chroot "$1" update-initramfs -u -k "$k" >/dev/null\n'
         # grub-mkconfig asks the running machine for its root device; the node's own says the same at its first boot.
         'mkdir -p "$1/boot/grub"\n'
-        f'printf "set timeout=0\\nlinux /boot/vmlinuz-%s root=LABEL={_ROOT_LABEL} ro {_OPTIONS} quiet\\n'
+        f'printf "set timeout=0\\nlinux /boot/vmlinuz-%s root={_ROOT} ro {_OPTIONS} quiet\\n'
         'initrd /boot/initrd.img-%s\\nboot\\n" "$k" "$k" > "$1/boot/grub/grub.cfg"\n'
     )
     _run(

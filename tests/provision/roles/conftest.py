@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,19 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> nodes.Path:
 @pytest.fixture(scope="module")
 def node(image: nodes.Path, vendors: nodes.Vendors) -> Iterator[nodes.Node]:
     """A bare node that has booted; `outrider` runs there from this checkout and this environment's packages."""
+    with _booted(image, vendors) as running:
+        yield running
+
+
+@pytest.fixture
+def neighbour(image: nodes.Path, vendors: nodes.Vendors) -> Iterator[nodes.Node]:
+    """A second one."""
+    with _booted(image, vendors) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _booted(image: nodes.Path, vendors: nodes.Vendors) -> Iterator[nodes.Node]:
     mounts = {
         vendors.driver.directory.parent: "/srv/vendors",
         nodes.ROOT / "src": "/srv/outrider/src",
@@ -52,9 +66,11 @@ def node(image: nodes.Path, vendors: nodes.Vendors) -> Iterator[nodes.Node]:
         nodes.Path(pydantic.__file__).parents[1]: "/srv/packages",
     }
     running = nodes.start(TAG, image, mounts)
-    running.run(f"mkdir -p /opt/outrider/venv/bin && cat >{PROGRAM} <<'EOF'\n{OUTRIDER}EOF\nchmod 755 {PROGRAM}")
-    yield running
-    nodes.remove(running)
+    try:
+        running.run(f"mkdir -p /opt/outrider/venv/bin && cat >{PROGRAM} <<'EOF'\n{OUTRIDER}EOF\nchmod 755 {PROGRAM}")
+        yield running
+    finally:
+        nodes.remove(running)
 
 
 def variables_of(node: nodes.Node) -> dict[str, Any]:
@@ -84,7 +100,7 @@ def variables_of(node: nodes.Node) -> dict[str, Any]:
         "model_store_models": [{"name": "org/model", "source": "directory", "from": "/srv/outrider/stacks"}],
         "outrider_service_install_from": "existing",
         "outrider_service_stacks": [{"stack": "smollm2-cpu", "variants": ["baseline", "ngram"]}],
-        "node_report_all_reduce_timeout_s": 5,
+        "node_report_all_reduce_timeout_s": 10,
         "node_report_all_reduce_max_bytes": 65536,
     }
 

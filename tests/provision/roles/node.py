@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.provision.rig.apt_repository import AptRepository, Package
 
 ROOT = Path(__file__).resolve().parents[3]
 GPUS = 8
+_PATIENCE_S = 3000  # for a playbook; on a machine that was busy with other things site.yml took 800
 _PLACEHOLDER = "VERSION@@@"
 _MODULE = f"""\
 __attribute__((section(".modinfo"), used)) static const char version[] = "version={_PLACEHOLDER}";
@@ -102,22 +104,35 @@ class Node:
 
     def play(self, playbook: str, variables: dict[str, Any], *words: str, others: dict[str, str] | None = None) -> Seen:
         """Run a playbook against it, and against others by name and address."""
-        access = {"ansible_user": "root", "ansible_ssh_private_key_file": str(self.directory / "key"),
-                  "ansible_python_interpreter": interpreter.INTERPRETER}  # fmt: skip
-        places = {"node": self.address, **(others or {})}
-        hosts = {name: {"ansible_host": address, **access} for name, address in places.items()}
-        inventory = {"all": {"vars": variables, "children": {"serving_nodes": {"hosts": hosts}, "ray_workers": {}}}}
-        path = self.directory / "inventory.yml"
-        path.write_text(yaml.safe_dump(inventory))
+        path = self._inventory({"node": self.address, **(others or {})}, variables)
         env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg"), "ANSIBLE_HOST_KEY_CHECKING": "false",
                "ANSIBLE_NOCOLOR": "true", "ANSIBLE_LOCALHOST_WARNING": "false"}  # fmt: skip
         done = subprocess.run(
             ["ansible-playbook", "--inventory", str(path), *words, str(ROOT / "ansible" / playbook)],
-            capture_output=True, text=True, check=False, env=env, timeout=900,
+            capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE_S,
         )  # fmt: skip
         recap = [line for line in done.stdout.splitlines() if line.startswith("node ") and "changed=" in line]
         changed = int(recap[-1].split("changed=")[1].split()[0]) if recap else None
         return Seen(done.returncode, done.stdout + done.stderr, changed)
+
+    def provision(self, others: dict[str, str], variables: dict[str, Any], *words: str) -> Seen:
+        """Run `outrider provision` over it and others."""
+        path = self._inventory({"node": self.address, **others}, variables)
+        env = {**os.environ, "ANSIBLE_HOST_KEY_CHECKING": "false", "OUTRIDER_RESULTS": str(self.directory / "results"),
+               "OUTRIDER_STATE": str(self.directory / "state"), "COLUMNS": "200", "NO_COLOR": "1"}  # fmt: skip
+        argv = [sys.executable, "-m", "outrider.cli", "provision", "--inventory", str(path), "--json", "-", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE_S)
+        assert done.stdout, done.stderr
+        return Seen(done.returncode, done.stdout + done.stderr, json.loads(done.stdout)["changed"]["node"])
+
+    def _inventory(self, places: dict[str, str], variables: dict[str, Any]) -> Path:
+        access = {"ansible_user": "root", "ansible_ssh_private_key_file": str(self.directory / "key"),
+                  "ansible_python_interpreter": interpreter.INTERPRETER}  # fmt: skip
+        hosts = {name: {"ansible_host": address, **access} for name, address in places.items()}
+        inventory = {"all": {"vars": variables, "children": {"serving_nodes": {"hosts": hosts}, "ray_workers": {}}}}
+        path = self.directory / "inventory.yml"
+        path.write_text(yaml.safe_dump(inventory))
+        return path
 
     def report(self) -> dict[str, Any]:
         """The node report that the last run fetched."""

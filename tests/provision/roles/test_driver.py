@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.provision.roles.node import Node, Seen, Vendors
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.provision.rig import vendor
 
 if TYPE_CHECKING:
     from tests.provision.roles.node import Node
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 
 def test_one_run_shows_everything_that_is_wrong(node: Node, variables: dict[str, Any]) -> None:
@@ -96,3 +97,17 @@ def test_one_node_out_of_reach_does_not_stop_the_other(node: Node, variables: di
     recap = {line.split()[0]: line for line in seen.text.splitlines() if "unreachable=" in line}
     assert "failed=0" in recap["node"]
     assert "unreachable=1" in recap["away"]
+
+
+def test_of_two_nodes_the_one_that_fails_is_named_and_the_other_gets_its_driver(
+    node: Node, neighbour: Node, variables: dict[str, Any]
+) -> None:
+    neighbour.run(f"touch /etc/stand-in/build-fails-{vendor.FIRST}")
+    seen = node.provision({"broken": neighbour.address}, variables, "--tags", "preflight,driver")
+    assert seen.code == 1, seen.text
+    outcome, _ = json.JSONDecoder().raw_decode(seen.text)
+    assert outcome["nodes"] == {"node": "ok", "broken": "failed"}
+    assert "broken failed at 'nvidia_driver: " in seen.text
+    assert "Bad return status for module build" in seen.text
+    assert node.run("modinfo -F version nvidia") == vendor.FIRST
+    assert neighbour.run("modinfo -F version nvidia", check=False) == ""

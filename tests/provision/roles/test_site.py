@@ -11,7 +11,7 @@ from tests.provision.rig import vendor
 if TYPE_CHECKING:
     from tests.provision.roles.node import Node, Seen
 
-pytestmark = [pytest.mark.provision, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.provision, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,14 @@ def config(control: int, *, before: bool = False) -> bytes:
     return bytes(space)
 
 
+def test_a_file_that_goes_while_sizes_are_read_is_passed_over(node_kernel: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"x" * 200_000_000)
+    assert node_kernel.used_gb(tmp_path) == 0.2
+    assert node_kernel.used_gb(tmp_path / "absent") == 0
+    # Listing a process's descriptors lists that of the listing, which is closed by the time it is looked at.
+    assert node_kernel.used_gb("/proc/self/fdinfo") == 0
+
+
 def test_gpus_switches_and_drivers_are_found_on_the_bus(node_kernel: ModuleType, tmp_path: Path) -> None:
     gpu = device(tmp_path, "0000:11:00.0", vendor="0x10de", device="0x2bb5", **{"class": "0x030200"})
     (tmp_path / "drivers/nvidia").mkdir(parents=True)

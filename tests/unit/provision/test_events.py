@@ -33,6 +33,7 @@ def test_tasks_are_counted_and_the_slowest_node_times_a_phase() -> None:
     assert (progress.nodes["a"].done, progress.nodes["a"].changed) == (1, 1)
     assert (progress.nodes["b"].done, progress.nodes["b"].changed, progress.nodes["b"].skipped) == (1, 0, 1)
     assert progress.phases == {"driver": 5.5}
+    assert (progress.nodes["a"].changes, progress.nodes["b"].changes) == (["driver: Install"], [])
 
 
 def test_the_end_says_which_node_came_through() -> None:

@@ -10,6 +10,7 @@ NVIDIA's tools, containers and the package database say. Standard library only; 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -187,9 +188,13 @@ def read_pci(sysfs):
 
 
 def used_gb(path):
-    """Size in GB of the files below a directory; 0 if it is not there."""
-    files = (Path(root) / name for root, _, names in os.walk(path) for name in names)
-    return round(sum(file.lstat().st_size for file in files) / 1e9, 1)
+    """Size in GB of the files below a directory; 0 if it is not there. Files may come and go meanwhile."""
+    sizes = 0
+    for root, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                sizes += Path(root, name).lstat().st_size
+    return round(sizes / 1e9, 1)
 
 
 def room_of(path):
