@@ -1,6 +1,6 @@
 """Which CUDA graphs the engine captures, in tokens, as far as the stack says.
 
-Source: `VllmConfig._set_cudagraph_sizes` (vllm/config/vllm.py, 0.32.0).
+Source: `VllmConfig._set_cudagraph_sizes` (vllm/config/vllm.py, 0.32.0 and 0.33.0).
 """
 
 from __future__ import annotations
