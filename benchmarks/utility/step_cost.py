@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import tempfile
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 from outrider.vllm_ext.hook import Hook
 from outrider.vllm_ext.settings import Settings
-from outrider.vllm_ext.state_file import StateFile
+from outrider.vllm_ext.state_file import StateFile, state_path
 
 _STEP_S = 0.020
 
@@ -46,12 +43,11 @@ def outputs(batch: int, k: int) -> list[tuple[SimpleNamespace, SimpleNamespace]]
 def cost_ns(batch: int, steps: int, *, hold: bool) -> float:
     """CPU nanoseconds of one step."""
     now = [0.0]
-    directory = Path(tempfile.mkdtemp())
     lookup = [0] + [3] * 256
     hook = Hook(
         lookup,
         lambda: Settings(prior=((1, 256, 3),), ks=(0, 1, 2, 3), hold=hold),
-        StateFile(directory / f"{os.getpid()}.json", logging.getLogger("benchmark")),
+        StateFile(state_path(), logging.getLogger("benchmark")),
         logging.getLogger("benchmark"),
         engine_k=3,
         clock=lambda: now[0],

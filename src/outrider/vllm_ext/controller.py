@@ -149,9 +149,8 @@ class Controller:
             return pilot if band.steps >= band.due[pilot] else None
         if not band.measured(0) or band.steps >= band.due[0]:
             return 0
-        for k in sorted(settings.ks[1:], key=lambda k: (band.measured(k), band.due[k])):
-            if k == band.k or band.steps < band.due[k]:
-                continue
+        due = [k for k in settings.ks[1:] if band.steps >= band.due[k] and k != band.k]
+        for k in sorted(due, key=lambda k: (band.measured(k), band.due[k])):
             # A guess between two measured costs may propose a k, but never rules one out.
             known = band.measured(k) and self.acceptance.evidence(k) >= _FAINT
             promise = self.utility(band, k)

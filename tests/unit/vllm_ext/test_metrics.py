@@ -24,6 +24,7 @@ LOG = logging.getLogger("vllm.outrider_utility")
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(state_file, "IN_MEMORY", tmp_path / "no-such-directory")
     return tmp_path
 
 
@@ -91,6 +92,19 @@ def test_core_and_server_of_an_engine_agree_on_the_place() -> None:
         script = Path(directory) / "two_processes.py"
         script.write_text(program)
         subprocess.run([sys.executable, str(script)], check=True, timeout=120, env=os.environ | {"TMPDIR": directory})
+
+
+def test_figures_are_kept_in_memory_where_a_system_has_a_directory_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = tmp_path / "shm"
+    memory.mkdir()
+    monkeypatch.setattr(state_file, "IN_MEMORY", memory)
+    assert state_path().parent.parent == memory
+
+    StateFile(state_path(), LOG).write({"fault": None})
+
+    assert read_state(state_path()) is not None
 
 
 def test_a_place_of_another_user_costs_the_metrics_and_not_the_engine(
