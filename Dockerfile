@@ -58,10 +58,11 @@ ENV PATH=/opt/engine/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/cache/outrider USER=outrider XDG_CACHE_HOME=/var/cache/outrider \
     VLLM_CACHE_ROOT=/var/cache/outrider/vllm HF_HOME=/var/cache/outrider/huggingface \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Kernels are loaded as the engine does, which has them for AVX2, AVX-512 and BF16; they are there if one of their operators is.
 # The cache directory takes any user, because the one who runs it may be another (compose: user).
 RUN touch /dev/shm/before && python3 -P -m outrider.images.bake --patches /opt/outrider/patches --expect "${PATCHES}" \
       --sbom /opt/outrider/sbom.json \
- && python3 -c "import torch, vllm._C" \
+ && python3 -c "import torch; from vllm.platforms.cpu import CpuPlatform; CpuPlatform.import_kernels(); torch.ops._C.init_cpu_memory_env" \
  && mkdir -p /var/cache/outrider && chmod 1777 /var/cache/outrider \
  && find / -xdev -newer /dev/shm/before -exec touch --no-dereference --date=@1700000000 {} +
 USER 10001:10001
