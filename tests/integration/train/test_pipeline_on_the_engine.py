@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outrider.train.manifest import Manifest
     from outrider.train.session import Session
 
-pytestmark = [pytest.mark.engine, pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
