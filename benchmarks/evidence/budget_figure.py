@@ -18,7 +18,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-STACK, VARIANT, EXPERTS = "kimi-shape8-h200", "static3", 384
+STACK, VARIANT = "kimi-shape8-h200", "static3"
 COLOURS = ("#4477aa", "#228833", "#cc6677", "#aa3377")
 
 

@@ -34,7 +34,7 @@ one() {
   profile "${RUN:-h200-kimi-shape}" baseline 1
 }
 
-several() { # NAME LAYERS GPUS BATCHES K...
+several() { # NAME LAYERS GPUS BATCHES
   local name=$1 layers=$2 gpus=$3 way
   for way in ${WAYS:-nvlink host}; do
     part "$layers layers on $gpus GPUs, joined by $way"
@@ -45,7 +45,7 @@ several() { # NAME LAYERS GPUS BATCHES K...
       *) echo "no way $way" >&2; exit 2 ;;
     esac
     # shellcheck disable=SC2046,SC2086 # words
-    cost "h200-$name-$way" $(each --k ${KS:-$5}) $(each --concurrency $4)
+    cost "h200-$name-$way" $(each --k ${KS:-3}) $(each --concurrency $4)
     profile "h200-$name-$way" baseline 1
   done
 }
@@ -59,8 +59,8 @@ budget() {
     $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
 }
 
-two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}" 3; }
-full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}" 3; }
+two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}"; }
+full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}"; }
 
 case ${1:-one} in
   one | two | full | budget) "$1" ;;
