@@ -17,11 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 AT_ONCE = 2
 GRACE_S = 60.0  # a container engine that a job started is stopped by that job
+# Python runs a signal's handler between two steps of its main thread. One that comes just before that thread begins to
+# wait without a limit is not seen until something else wakes it.
+LOOK_UP_S = 0.5
 
 
 @dataclass
@@ -78,10 +81,12 @@ def main(commands: list[str]) -> int:
     jobs, results = Jobs(), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for done in as_completed([pool.submit(jobs.run, command) for command in commands]):
-                command, status, seconds, printed = done.result()
-                results.append((command, status, seconds))
-                print(f"\n== {command}\n{printed}== ended with {status} after {seconds:.0f} s: {command}", flush=True)
+            left = {pool.submit(jobs.run, command) for command in commands}
+            while left:
+                ended, left = wait(left, LOOK_UP_S, FIRST_COMPLETED)
+                for command, status, seconds, printed in (one.result() for one in ended):
+                    results.append((command, status, seconds))
+                    print(f"\n== {command}\n{printed}== ended with {status} after {seconds:.0f} s: {command}", flush=True)
         except BaseException:
             jobs.end()
             raise

@@ -49,9 +49,21 @@ def test_a_failure_is_shown_and_fails_the_whole_but_the_others_are_run(failing: 
     assert "out of the third\n" in done.stdout
 
 
+TOLD = """
+import pathlib, signal, sys
+held, told = map(pathlib.Path, sys.argv[1:])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+with held.open("w") as end:
+    print("begun", file=end, flush=True)
+    signal.sigwait([signal.SIGTERM])
+    told.touch()
+"""
+
+
 def test_when_it_is_ended_its_jobs_are_told_and_end_too(tmp_path: Path) -> None:
     told, held = tmp_path / "told", pipe(tmp_path, "held")
-    job = f"trap 'touch {told}' EXIT; exec 9> {held}; echo begun >&9; sleep 300"
+    (tmp_path / "job.py").write_text(TOLD, encoding="utf-8")
+    job = f"{sys.executable} {tmp_path}/job.py {held} {told}"
     process = subprocess.Popen([sys.executable, PROGRAM, job, "sleep 300", "echo never"], stdout=subprocess.PIPE)
     with held.open() as other_end:
         assert other_end.readline() == "begun\n"
