@@ -38,7 +38,7 @@ class Jobs:
     def run(self, command: str) -> tuple[str, int, float, str]:
         """Run one to its end: command, exit status, seconds, what it printed."""
         began = time.monotonic()
-        with tempfile.TemporaryFile() as log:
+        with tempfile.NamedTemporaryFile(prefix="job-", suffix=".log") as log:
             with self.lock:
                 if self.ended:
                     return command, 1, 0.0, "not started\n"
@@ -50,7 +50,7 @@ class Jobs:
                     start_new_session=True,
                 )
                 self.running.add(process)
-                print(f"== began: {command}", flush=True)
+                print(f"== began, see {log.name}: {command}", flush=True)
             status = process.wait()
             with self.lock:
                 self.running.discard(process)
@@ -86,7 +86,8 @@ def main(commands: list[str]) -> int:
                 ended, left = wait(left, LOOK_UP_S, FIRST_COMPLETED)
                 for command, status, seconds, printed in (one.result() for one in ended):
                     results.append((command, status, seconds))
-                    print(f"\n== {command}\n{printed}== ended with {status} after {seconds:.0f} s: {command}", flush=True)
+                    print(f"\n== {command}\n{printed}", end="")
+                    print(f"== ended with {status} after {seconds:.0f} s: {command}", flush=True)
         except BaseException:
             jobs.end()
             raise
