@@ -7,7 +7,6 @@ SGLang server has been started by this project yet: it needs a GPU, and docs/obs
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from outrider.engine import sglang_metrics
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
+from outrider.engine.flags import free_flags, lossy_settings, refuse_lossy, refuse_typed, weight_bytes, words
 from outrider.errors import EngineError, StackError
 
 if TYPE_CHECKING:
@@ -90,42 +90,31 @@ class SglangAdapter:
                 this form; a lossy setting without `allow_lossy`.
         """
         chosen = stack.variant(variant)
+        refuse_typed(stack, variant, _TYPED_FLAGS)
         _refuse_what_is_not_known(stack, variant, chosen)
-        if (lossy := self.lossy_settings(stack, variant)) and not stack.allow_lossy:
-            raise StackError(
-                f"variant {variant} changes the target's output distribution: {'; '.join(lossy)}",
-                evidence=f"stack {stack.name}, allow_lossy: false",
-                next_step="remove the setting, or opt in with `allow_lossy: true` (reports will be marked)",
-            )
+        refuse_lossy(stack, variant, self.lossy_settings(stack, variant))
         spec = chosen.speculation
         flags: dict[str, object] = _server_flags(stack, host=host, port=port, local=model_dir is not None)
-        flags |= {**stack.engine_of(variant).flags, **chosen.flags}
+        flags |= free_flags(stack, variant)
         if spec is not None:
             flags |= _speculation(spec, drafter_dir)
         offline = model_dir is not None and (spec is None or drafter_dir is not None)
-        drafter_gb = spec.drafter.weight_gb if spec and spec.drafter else 0.0
         return Launch(
             argv=(
                 *(sglang_python(), "-m", "sglang.launch_server", "--model-path", str(model_dir or stack.target.model)),
-                *(word for flag, value in flags.items() for word in _flag(flag, value)),
+                *(word for flag, value in flags.items() for word in words(flag, value, negated=False)),
             ),
             env=_environment(stack, chosen, offline=offline),
             port=port,
             health_path="/health",
             metrics_path="/metrics",
-            weight_bytes=int((stack.target.weight_gb + drafter_gb) * 1e9),
+            weight_bytes=weight_bytes(stack, variant),
             progress=_PROGRESS,
         )
 
     def lossy_settings(self, stack: Stack, variant: str) -> list[str]:
         """Settings of a variant that may change what the target would have answered."""
-        chosen = stack.variant(variant)
-        found: list[str] = []
-        if stack.memory.kv_cache_dtype != "auto":
-            found.append(f"memory.kv_cache_dtype {stack.memory.kv_cache_dtype} down-casts the KV cache")
-        flags = {**stack.engine_of(variant).flags, **chosen.flags}
-        if "quantization" in flags:
-            found.append(f"flag quantization {flags['quantization']} re-quantises the weights at load")
+        found, flags = lossy_settings(stack, variant), free_flags(stack, variant)
         for option in _THRESHOLDS:
             value = flags.get(option)
             if isinstance(value, int | float) and value < 1:
@@ -207,17 +196,6 @@ def sglang_python() -> str:
 
 
 def _refuse_what_is_not_known(stack: Stack, variant: str, chosen: Variant) -> None:
-    for where, flags in (
-        (f"variants.{variant}.engine.flags", stack.engine_of(variant).flags),
-        (f"variants.{variant}.flags", chosen.flags),
-    ):
-        for flag in flags:
-            if flag in _TYPED_FLAGS:
-                raise StackError(
-                    f"{where}.{flag} is written through {_TYPED_FLAGS[flag]}",
-                    evidence=f"stack {stack.name}",
-                    next_step=f"remove the flag and set {_TYPED_FLAGS[flag]}",
-                )
     spec = chosen.speculation
     if spec is None:
         return
@@ -269,18 +247,6 @@ def _speculation(spec: Speculation, drafter_dir: Path | None) -> dict[str, objec
         "speculative-eagle-topk": 1,
         "speculative-num-draft-tokens": spec.k + 1,
     }
-
-
-def _flag(name: str, value: object) -> list[str]:
-    if value is True:
-        return [f"--{name}"]
-    if value is False:  # SGLang's switches have no negative form: leaving one out is how it is off
-        return []
-    if isinstance(value, dict):
-        return [f"--{name}", json.dumps(value, separators=(",", ":"))]
-    if isinstance(value, list | tuple):
-        return [f"--{name}", *map(str, value)]
-    return [f"--{name}", str(value)]
 
 
 def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, str]:

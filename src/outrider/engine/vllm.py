@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from outrider.engine import vllm_budget, vllm_metrics, vllm_utility
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
-from outrider.errors import StackError
+from outrider.engine.flags import free_flags, lossy_settings, refuse_lossy, refuse_typed, weight_bytes, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,19 +96,14 @@ class VllmAdapter:
                 where k cannot change.
         """
         chosen = stack.variant(variant)
-        self._refuse_doubled_flags(stack, variant, chosen)
-        if (lossy := self.lossy_settings(stack, variant)) and not stack.allow_lossy:
-            raise StackError(
-                f"variant {variant} changes the target's output distribution: {'; '.join(lossy)}",
-                evidence=f"stack {stack.name}, allow_lossy: false",
-                next_step="remove the setting, or opt in with `allow_lossy: true` (reports will be marked)",
-            )
+        refuse_typed(stack, variant, _TYPED_FLAGS)
+        refuse_lossy(stack, variant, self.lossy_settings(stack, variant))
         argv = [
             *_server_command(stack, model_dir),
             *_server_flags(stack, host=host, port=port, local=model_dir is not None),
         ]
-        for flag, value in {**stack.engine_of(variant).flags, **chosen.flags}.items():
-            argv += _flag(flag, value)
+        for flag, value in free_flags(stack, variant).items():
+            argv += words(flag, value, negated=True)
         if chosen.expert_budget is not None:
             argv += vllm_budget.FLAGS
         spec = chosen.speculation
@@ -119,26 +114,20 @@ class VllmAdapter:
                 argv += vllm_utility.FLAGS
             argv += ["--speculative-config", json.dumps(config, separators=(",", ":"))]
         offline = model_dir is not None and (spec is None or spec.drafter is None or drafter_dir is not None)
-        drafter_gb = spec.drafter.weight_gb if spec and spec.drafter else 0.0
         return Launch(
             argv=tuple(argv),
             env=_environment(stack, chosen, offline=offline),
             port=port,
             health_path="/health",
             metrics_path="/metrics",
-            weight_bytes=int((stack.target.weight_gb + drafter_gb) * 1e9),
+            weight_bytes=weight_bytes(stack, variant),
             progress=_PROGRESS,
         )
 
     def lossy_settings(self, stack: Stack, variant: str) -> list[str]:
         """Settings of a variant that may change what the target would have answered."""
         chosen = stack.variant(variant)
-        found: list[str] = []
-        if stack.memory.kv_cache_dtype != "auto":
-            found.append(f"memory.kv_cache_dtype {stack.memory.kv_cache_dtype} down-casts the KV cache")
-        flags = {**stack.engine_of(variant).flags, **chosen.flags}
-        if "quantization" in flags:
-            found.append(f"flag quantization {flags['quantization']} re-quantises the weights at load")
+        found = lossy_settings(stack, variant)
         if chosen.speculation:
             rejection = str(chosen.speculation.options.get("rejection_sample_method", "standard"))
             if rejection not in _LOSSLESS_REJECTION:
@@ -212,19 +201,6 @@ class VllmAdapter:
         """Names of versions before."""
         return old_names(vllm_metrics.NAMES)
 
-    def _refuse_doubled_flags(self, stack: Stack, variant: str, chosen: Variant) -> None:
-        for where, flags in (
-            ("engine.flags", stack.engine_of(variant).flags),
-            (f"variants.{variant}.flags", chosen.flags),
-        ):
-            for flag in flags:
-                if flag in _TYPED_FLAGS:
-                    raise StackError(
-                        f"{where}.{flag} is written through {_TYPED_FLAGS[flag]}",
-                        evidence=f"stack {stack.name}",
-                        next_step=f"remove the flag and set {_TYPED_FLAGS[flag]}",
-                    )
-
 
 _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("version", re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)")),
@@ -294,19 +270,7 @@ def _server_flags(stack: Stack, *, host: str, port: int, local: bool) -> list[st
         flags["kv-cache-dtype"] = memory.kv_cache_dtype
     if memory.max_num_seqs is not None:
         flags["max-num-seqs"] = memory.max_num_seqs
-    return [word for flag, value in flags.items() for word in _flag(flag, value)]
-
-
-def _flag(name: str, value: object) -> list[str]:
-    if value is True:
-        return [f"--{name}"]
-    if value is False:
-        return [f"--no-{name}"]
-    if isinstance(value, dict):
-        return [f"--{name}", json.dumps(value, separators=(",", ":"))]
-    if isinstance(value, list | tuple):
-        return [f"--{name}", *map(str, value)]
-    return [f"--{name}", str(value)]
+    return [word for flag, value in flags.items() for word in words(flag, value, negated=True)]
 
 
 def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, str]:
