@@ -1,15 +1,19 @@
 """Does choosing k at run time keep up with the best static k in each phase of changing traffic, and beat each over all?
 
-    python benchmarks/utility/phases.py [--stack smollm2-h200] [--phase-seconds 10] [--out phases.jsonl]
+    python benchmarks/utility/phases.py [--stack smollm2-h200] [--phase-seconds 10] [--side-by-side] [--out FILE]
 
 Serves a stack's target one variant after the other on this machine: plainly, with each static k, and with the variant
 that chooses k (which starts from its stack's schedule, or its k). Each is taken through the same phases of traffic with
 the same prompts. The one that chooses keeps what it learnt from phase to phase, as in service, and learns inside the
 measured time. Needs a quiet machine: two cores are one engine's worth.
 
+On a machine whose speed drifts, `--side-by-side` keeps all variants up, one of them loaded at a time, and takes each
+phase through all of them before the next one: what is compared is then measured within a minute or two. It needs room
+for all of them, and the variant that chooses goes into a further round with what it knows.
+
 Each phase of each variant is one line of the file, written when it ends. A run that was stopped goes on with the
-variant that it was at; ask for more `--rounds` to repeat a finished one. Ends with 0 if every promise is kept, with 1
-if one is missed or a variant failed, with 2 if it was called wrongly.
+variant that it was at (side by side: with the round); ask for more `--rounds` to repeat a finished one. Ends with 0 if
+every promise is kept, with 1 if one is missed or a variant failed, with 2 if it was called wrongly.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +37,17 @@ from outrider.runtime.local import LocalRuntime
 from outrider.stack import Stack, find_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from outrider.campaign.engines import Served
     from outrider.runtime.base import Progress
 
 SCHEMA = 1
 BASELINE = "baseline"
 PHASES = ("extraction@1", "chat@8", "code@32", "long-1k@32")
 MANY = "chat@128"  # where the stack takes so many
+# On CPUs 32 prompts of 1,024 tokens at once are a minute of prefill, in which hardly a step is one that counts.
+LONG_ON_CPUS = "long-1k@2"
 Row = dict[str, Any]
 
 
@@ -50,7 +58,8 @@ def choose_phases(stack: Stack, asked: Sequence[str]) -> list[Phase]:
         ValueError: a phase is wrong, or has more users than the stack's largest batch.
     """
     most = stack.memory.max_num_seqs or 0
-    usual = [*PHASES[:-1], *([MANY] if most >= Phase.parse(MANY).users else []), PHASES[-1]]
+    last = LONG_ON_CPUS if stack.engine.build == "cpu" else PHASES[-1]
+    usual = [*PHASES[:-1], *([MANY] if most >= Phase.parse(MANY).users else []), last]
     phases = [Phase.parse(text) for text in asked or usual]
     if large := [str(phase) for phase in phases if phase.users > most]:
         raise ValueError(f"{', '.join(large)}: stack {stack.name} takes {most} users (memory.max_num_seqs)")
@@ -178,62 +187,110 @@ def every_tenth() -> Callable[[str, Progress], None]:
     return show
 
 
-def measure(stack: Stack, store: Store, phases: Sequence[Phase], pace: Pace, rounds: int, log: Path) -> list[str]:
-    """Fill the store; returns why variants failed. Every second round goes through the variants backwards."""
-    arms = list(stack.variants)
-    order = [(number, arm) for number in range(rounds) for arm in (arms[::-1] if number % 2 else arms)]
-    todo = [one for one in order if not store.whole(*one)]
-    clock, failed = Clock(len(todo), len(todo) * len(phases), pace.seconds), list[str]()
-    with (
-        tempfile.TemporaryDirectory() as state,
-        Engines(stack, LocalRuntime(Path(state)), side_by_side=False, on_progress=every_tenth()) as engines,
-    ):
-        for number, arm in todo:
-            say(f"round {number + 1} of {rounds}, {arm}: {clock}")
-            try:
-                _one_arm(engines, stack, store, phases, pace, (number, arm), clock, log)
-            except OutriderError as error:
-                say(str(error))
-                failed.append(f"{arm}: {error.cause}")
-            engines.stop_all()
-    return failed
+class Run:
+    """One measurement: what is compared, on which traffic, and where it is kept."""
+
+    def __init__(self, stack: Stack, store: Store, phases: Sequence[Phase], pace: Pace, log: Path) -> None:
+        """Nothing is started yet; `log` takes the lines in which the variant that chooses says why."""
+        self._stack, self._store, self._phases, self._pace, self._log = stack, store, phases, pace, log
+        self._arms = list(stack.variants)
+        self._clock = Clock(0, 0, pace.seconds)
+
+    def one_after_the_other(self, rounds: int) -> list[str]:
+        """Fill the store; returns why variants failed. Every second round goes through the variants backwards."""
+        order = [(number, arm) for number in range(rounds) for arm in self._arms_of(number)]
+        todo = [one for one in order if not self._store.whole(*one)]
+        self._clock = Clock(len(todo), len(todo) * len(self._phases), self._pace.seconds)
+        failed = list[str]()
+        with self._engines(side_by_side=False) as engines:
+            for number, arm in todo:
+                say(f"round {number + 1} of {rounds}, {arm}: {self._clock}")
+                self._store.begin(number, arm)
+                try:
+                    served = self._serve(engines, arm)
+                    with self._keeping_reasons(served, number):
+                        for index in range(len(self._phases)):
+                            self._take(served, number, index)
+                except OutriderError as error:
+                    say(str(error))
+                    failed.append(f"{arm}: {error.cause}")
+                engines.stop_all()
+        return failed
+
+    def side_by_side(self, rounds: int) -> list[str]:
+        """Likewise with all variants up; the first error ends it."""
+        todo = [number for number in range(rounds) if not all(self._store.whole(number, arm) for arm in self._arms)]
+        self._clock = Clock(len(self._arms), len(todo) * len(self._arms) * len(self._phases), self._pace.seconds)
+        try:
+            with self._engines(side_by_side=True) as engines:
+                served = {arm: self._serve(engines, arm) for arm in (self._arms if todo else ())}
+                for number in todo:
+                    say(f"round {number + 1} of {rounds}: {self._clock}")
+                    for arm in self._arms:
+                        self._store.begin(number, arm)
+                    with ExitStack() as reasons:
+                        for one in served.values():
+                            reasons.enter_context(self._keeping_reasons(one, number))
+                        for index in range(len(self._phases)):
+                            for arm in self._arms_of(number + index):
+                                self._take(served[arm], number, index)
+        except OutriderError as error:
+            say(str(error))
+            return [error.cause]
+        return []
+
+    def _arms_of(self, number: int) -> list[str]:
+        return self._arms[::-1] if number % 2 else self._arms
+
+    @contextmanager
+    def _engines(self, *, side_by_side: bool) -> Iterator[Engines]:
+        with (
+            tempfile.TemporaryDirectory() as state,
+            Engines(
+                self._stack, LocalRuntime(Path(state)), side_by_side=side_by_side, on_progress=every_tenth()
+            ) as engines,
+        ):
+            yield engines
+
+    def _serve(self, engines: Engines, arm: str) -> Served:
+        began = time.monotonic()
+        served = engines.get(arm)
+        self._clock.started(time.monotonic() - began)
+        return served
+
+    def _chooses(self, arm: str) -> bool:
+        spec = self._stack.variant(arm).speculation
+        return spec is not None and spec.auto
+
+    def _take(self, served: Served, number: int, index: int) -> None:
+        """Load an engine with a phase and keep what came out."""
+        began, phase, arm, url = time.monotonic(), self._phases[index], served.variant, served.running.url
+        facts = {
+            name: getattr(served.facts, name) for name in ("version", "model_runner", "graph_mode", "attention_backend")
+        }
+        # Other salts in other rounds: an engine that stays up would find the prompts of the round before in its cache.
+        row = run_phase(self._stack, url, phase, self._pace, seed=index, salt=str(number))
+        row = {"round": number, "arm": arm, **row, "engine": facts}
+        if self._chooses(arm):
+            row["utility"] = utility_state(url)
+        self._store.add(row)
+        self._clock.measured(time.monotonic() - began)
+        say(f"{arm}, {phase}: TPOT {row['tpot_s'] * 1e3:.2f} ms over {row['requests']} requests, {self._clock}")
+
+    @contextmanager
+    def _keeping_reasons(self, served: Served, number: int) -> Iterator[None]:
+        """Append what the variant that chooses logged meanwhile, however that ended."""
+        before = len(_reasons(served)) if self._chooses(served.variant) else 0
+        try:
+            yield
+        finally:
+            if self._chooses(served.variant):
+                with self._log.open("a", encoding="utf-8") as file:
+                    file.writelines(f"round {number}: {line}\n" for line in _reasons(served)[before:])
 
 
-def _one_arm(
-    engines: Engines,
-    stack: Stack,
-    store: Store,
-    phases: Sequence[Phase],
-    pace: Pace,
-    which: tuple[int, str],
-    clock: Clock,
-    log: Path,
-) -> None:
-    number, arm = which
-    spec = stack.variant(arm).speculation
-    store.begin(number, arm)
-    began = time.monotonic()
-    served = engines.get(arm)
-    clock.started(time.monotonic() - began)
-    facts = {
-        name: getattr(served.facts, name) for name in ("version", "model_runner", "graph_mode", "attention_backend")
-    }
-    url = served.running.url
-    try:
-        for index, phase in enumerate(phases):
-            began = time.monotonic()
-            row = {"round": number, "arm": arm, **run_phase(stack, url, phase, pace, seed=index), "engine": facts}
-            if spec is not None and spec.auto:
-                row["utility"] = utility_state(url)
-            store.add(row)
-            clock.measured(time.monotonic() - began)
-            say(f"{arm}, {phase}: TPOT {row['tpot_s'] * 1e3:.2f} ms over {row['requests']} requests, {clock}")
-    finally:
-        if spec is not None and spec.auto:
-            with log.open("a", encoding="utf-8") as file:
-                file.writelines(
-                    f"round {number}: {line}\n" for line in served.running.log_lines() if "utility:" in line
-                )
+def _reasons(served: Served) -> list[str]:
+    return [line for line in served.running.log_lines() if "utility:" in line]
 
 
 def report(rows: Sequence[Row], static: Sequence[str], auto: str) -> bool:
@@ -255,8 +312,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--stack", default="smollm2-cpu", help="name or file")
     parser.add_argument("--auto", default="eagle3-auto", help="its variant that chooses k")
     parser.add_argument("--static-k", type=int, nargs="+", default=[1, 3, 5], help="fixed k that stand beside it")
-    parser.add_argument("--phases", nargs="+", default=[], help=f"WORKLOAD@USERS ...; {' '.join(PHASES)}, with {MANY}")
+    parser.add_argument("--phases", nargs="+", default=[], help=f"WORKLOAD@USERS ...; {' '.join(PHASES)} and more")
     parser.add_argument("--phase-seconds", type=float, default=10.0, help="measured time of a phase")
+    parser.add_argument("--side-by-side", action="store_true", help="all variants up, one loaded at a time")
     parser.add_argument("--rounds", type=int, default=1, help="how often all of it is done")
     parser.add_argument("--max-tokens", type=int, help="of an answer; 512 on a GPU, 128 on CPUs")
     parser.add_argument("--stream-interval", type=int, help="tokens a chunk; 16 on a GPU, 1 on CPUs")
@@ -286,7 +344,7 @@ def main() -> None:
             "schema": SCHEMA, "stack": stack.name, "stack_digest": compared.digest(), "arms": arms,
             "phases": [str(phase) for phase in phases], "phase_seconds": pace.seconds, "max_tokens": pace.max_tokens,
             "stream_interval": pace.stream_interval,
-        }  # fmt: skip
+        } | ({"side_by_side": True} if asked.side_by_side else {})  # fmt: skip
         store = Store(asked.out, header)
     except ValueError as error:
         parser.error(str(error))
@@ -294,7 +352,9 @@ def main() -> None:
         say(str(error))
         sys.exit(2)
     log = asked.out.with_suffix(".log")
-    failed = [] if asked.report else measure(compared, store, phases, pace, asked.rounds, log)
+    run, failed = Run(compared, store, phases, pace, log), list[str]()
+    if not asked.report:
+        failed = run.side_by_side(asked.rounds) if asked.side_by_side else run.one_after_the_other(asked.rounds)
     rounds = {n for n in {row["round"] for row in store.rows} if all(store.whole(n, arm) for arm in arms)}
     if not rounds:
         say(f"no round is whole yet: {'; '.join(failed) or 'go on with the same command'}")

@@ -62,8 +62,8 @@ class Pace:
     stream_interval: int
 
 
-def run_phase(stack: Stack, url: str, phase: Phase, pace: Pace, seed: int) -> dict[str, Any]:
-    """Load an engine with one phase.
+def run_phase(stack: Stack, url: str, phase: Phase, pace: Pace, *, seed: int, salt: str = "") -> dict[str, Any]:
+    """Load an engine with one phase; prompts of another `salt` are not found in its prefix cache.
 
     Returns:
         plain figures for a JSON line: `tpot_s` (mean over requests), `tpot_by_prompt` (id to count and mean, so that
@@ -85,7 +85,7 @@ def run_phase(stack: Stack, url: str, phase: Phase, pace: Pace, seed: int) -> di
         extra_body={
             "max_tokens": pace.max_tokens,
             "stream_interval": pace.stream_interval,
-            "cache_salt": f"{phase.workload}{phase.users}{seed}",
+            "cache_salt": f"{phase.workload}{phase.users}{seed}{salt and f'-{salt}'}",
         },
     )
     outcome = run_load(plan)

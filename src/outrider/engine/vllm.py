@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outrider.engine import vllm_budget, vllm_metrics, vllm_utility
+from outrider.engine import vllm_budget, vllm_metrics, vllm_utility, vllm_workers
 from outrider.engine.base import Launch, StartupFacts
 from outrider.engine.exposition import metric_names, old_names
 from outrider.engine.flags import free_flags, lossy_settings, refuse_lossy, refuse_typed, weight_bytes, words
@@ -104,8 +104,7 @@ class VllmAdapter:
         ]
         for flag, value in free_flags(stack, variant).items():
             argv += words(flag, value, negated=True)
-        if chosen.expert_budget is not None:
-            argv += vllm_budget.FLAGS
+        argv += vllm_workers.flags(chosen)
         spec = chosen.speculation
         if spec is not None:
             config = speculative_config(spec, drafter_dir)
@@ -281,6 +280,7 @@ def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, 
         env |= _cpu_environment(stack)
     if variant.speculation is not None and variant.speculation.auto:
         env |= vllm_utility.environment(variant.speculation, stack)
+    env |= vllm_workers.environment(variant)
     if variant.expert_budget is not None:
         env |= vllm_budget.environment(variant.expert_budget)
     return env | stack.node.env | stack.env | variant.env

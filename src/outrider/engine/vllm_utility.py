@@ -7,10 +7,9 @@ has in the images, in the units' virtual environment and in the embedded one.
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outrider.engine.vllm_workers import importable
 from outrider.errors import StackError
 from outrider.vllm_ext.settings import VARIABLE, choices
 
@@ -59,14 +58,6 @@ def environment(spec: Speculation, stack: Stack) -> dict[str, str]:
     most = stack.memory.max_num_seqs or 0
     settings = {"prior": prior(spec, most), "ks": list(_ks(spec))}
     return {VARIABLE: json.dumps(settings, separators=(",", ":"))} | importable()
-
-
-def importable() -> dict[str, str]:
-    """What lets another interpreter's engine import Outrider from a checkout; nothing where it is installed."""
-    sources = Path(__file__).resolve().parents[2]
-    if os.environ.get("OUTRIDER_ENGINE_PYTHON") and sources.name == "src":
-        return {"PYTHONPATH": str(sources)}
-    return {}
 
 
 def _ks(spec: Speculation) -> tuple[int, ...]:

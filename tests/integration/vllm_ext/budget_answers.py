@@ -22,7 +22,7 @@ def main(model: str, mode: str) -> None:
         max_model_len=256,
         max_num_seqs=8,
         enforce_eager=mode == "eager",
-        worker_extension_cls="outrider.vllm_ext.expert_budget.extension.ExpertBudgetExtension" if budgeted else "",
+        worker_extension_cls="outrider.vllm_ext.worker.WorkerExtension" if budgeted else "",
     )
     prompts = [{"prompt_token_ids": [(7 * i + 3 * j) % 500 for j in range(10 + i)]} for i in range(6)]
     sampling = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1, detokenize=False)

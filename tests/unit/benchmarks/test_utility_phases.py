@@ -162,7 +162,7 @@ def test_phases_follow_the_stack_and_wrong_ones_are_refused(scripts: dict[str, M
     def chosen(stack: str, *asked: str) -> list[str]:
         return [str(phase) for phase in scripts["phases"].choose_phases(find_stack(stack), asked)]
 
-    assert chosen("smollm2-cpu") == ["extraction@1", "chat@8", "code@32", "long-1k@32"]
+    assert chosen("smollm2-cpu") == ["extraction@1", "chat@8", "code@32", "long-1k@2"]
     assert chosen("smollm2-h200") == ["extraction@1", "chat@8", "code@32", "chat@128", "long-1k@32"]
     for asked, cause in (("chat@0", "WORKLOAD@USERS"), ("caht@8", "no workload 'caht'"), ("chat@64", "takes 32 users")):
         with pytest.raises(ValueError, match=cause):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
 from outrider.engine import adapter
+from outrider.engine.vllm_workers import EXTENSION
 from outrider.errors import StackError
 from outrider.stack import Stack, find_stack, stack_from_text
 from outrider.stack.loader import stacks_dir
-from outrider.vllm_ext.expert_budget.settings import EXTENSION, PLUGIN, Settings, read_settings
+from outrider.vllm_ext.expert_budget.settings import PLUGIN, Settings, read_settings
 
 VLLM = adapter("vllm")
 FLAGSHIP = "kimi-k2.5-rtx6000x8"
@@ -90,11 +89,3 @@ def test_the_wheel_announces_the_plugin_that_the_settings_name() -> None:
     pyproject = tomllib.loads((stacks_dir().parent / "pyproject.toml").read_text(encoding="utf-8"))
     module, function = pyproject["project"]["entry-points"]["vllm.general_plugins"][PLUGIN].split(":")
     assert callable(getattr(importlib.import_module(module), function))
-
-
-def test_importing_the_plugin_needs_neither_torch_nor_the_engine() -> None:
-    code = (
-        "import sys, outrider.vllm_ext.expert_budget.extension; print(sorted({'torch', 'vllm'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.strip() == "[]"

@@ -55,7 +55,7 @@ def test_other_variants_run_the_engines_own_scheduler() -> None:
 
 
 def test_the_engine_is_told_every_k_so_that_it_captures_graphs_for_them_all() -> None:
-    argv, env = launched(find_stack("smollm2-cpu"))
+    argv, env = launched(find_stack("smollm2-cpu"), "ngram-auto")
 
     assert schedule(argv) == [[1, 29, 3], [30, 30, 0], [31, 31, 1], [32, 32, 2]]
     assert read_settings(env).prior == ((1, 32, 3),)
@@ -63,8 +63,8 @@ def test_the_engine_is_told_every_k_so_that_it_captures_graphs_for_them_all() ->
 
 
 def test_an_emitted_schedule_is_the_prior() -> None:
-    stack = changed(("      auto: true\n", "      auto: true\n      schedule: [[1, 4, 3], [5, 31, 1], [32, 64, 0]]\n"))
-    argv, env = launched(stack)
+    emitted = "      k: 3\n      schedule: [[1, 4, 3], [5, 31, 1], [32, 64, 0]]\n      auto: true\n"
+    argv, env = launched(changed(("      k: 3\n      auto: true\n", emitted)), "ngram-auto")
 
     assert read_settings(env).prior == ((1, 4, 3), (5, 31, 1), (32, 64, 0))
     assert schedule(argv) == [[1, 4, 3], [5, 30, 1], [31, 31, 0], [32, 32, 2]]

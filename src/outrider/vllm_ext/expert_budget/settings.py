@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 VARIABLE = "OUTRIDER_EXPERT_BUDGET"
 # Name of the entry point, for VLLM_PLUGINS.
 PLUGIN = "outrider_expert_budget"
-# Given to the engine beside the settings, so that a plugin that was not found is an error and not a silent nothing.
-EXTENSION = "outrider.vllm_ext.expert_budget.extension.ExpertBudgetExtension"
 
 Mode = Literal["reroute", "drop"]
 MODES: tuple[Mode, ...] = ("reroute", "drop")
