@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A variant that chooses k while it runs, beside each static k through changing traffic, and what choosing costs.
 # Usage: benchmarks/evidence/auto.sh [phases|overhead|all]                          (make evidence-auto)
-# STACK names the stack; `smollm2-cpu` needs two quiet cores. ROUNDS and SECONDS_A_PHASE say how much is measured.
+# STACK names the stack; `smollm2-cpu` needs two quiet cores. ROUNDS and SECONDS_A_PHASE say how much is measured, PHASES
+# and STATIC_K on which traffic and beside which k; SIDE_BY_SIDE=yes keeps all variants up.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 STACK=${STACK:-smollm2-h200}
@@ -13,7 +14,9 @@ phases() {
   part "phases of traffic"
   mkdir -p "$RESULTS/$RUN"
   # 1: a promise was missed, which is a result.
+  # shellcheck disable=SC2046,SC2086 # words
   "$PYTHON" "$HERE/phases.py" --stack "$STACK" --rounds "${ROUNDS:-2}" --phase-seconds "${SECONDS_A_PHASE:-10}" \
+    ${PHASES:+--phases $PHASES} ${STATIC_K:+--static-k $STATIC_K} $([ "${SIDE_BY_SIDE:-no}" = no ] || echo --side-by-side) \
     --out "$RESULTS/$RUN/phases.jsonl" >"$RESULTS/$RUN/phases.md" || test $? -eq 1
   cat "$RESULTS/$RUN/phases.md"
 }

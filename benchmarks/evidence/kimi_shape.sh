@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget]       (make evidence-kimi-shape, evidence-kimi-full)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget|client|auto]  (make evidence-kimi-shape, evidence-kimi-full)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
 # many decode together; KS which k beside 0; REPEATS how often; RUN another name for the run of `one`.
 # shellcheck source=benchmarks/evidence/common.sh
@@ -59,10 +59,36 @@ budget() {
     $(each --variant static3 static3-b384 static3-b192 static3-b96 static3-b48 census) $(each --concurrency 1 8 32 128)
 }
 
+# Steps of this shape repeat within 1 %, which a small model's on a busy host do not.
+client() {
+  local users round file
+  part "our client beside the engine's own, 8 layers on one GPU"
+  shape kimi-shape8-h200 8 1
+  mkdir -p "$RESULTS/h200-kimi-client"
+  "$OUTRIDER" serve kimi-shape8-h200 baseline --port 8450
+  for users in ${BATCHES:-8 32}; do
+    for round in 1 2 3; do
+      file=$RESULTS/h200-kimi-client/c$users-$round.json
+      test -e "$file" || "$OUTRIDER" verify-client http://127.0.0.1:8450 --model kimi-shape8 --workload random-64 \
+        --concurrency "$users" --requests $((users * 4)) --max-tokens 256 --json "$file" || true
+    done
+  done
+  "$OUTRIDER" stop kimi-shape8-h200 baseline
+}
+
+# With VLLM_USE_V2_MODEL_RUNNER=0 the drafter's passes are put off at k = 0; RUN tells the runs apart.
+auto() {
+  part "a variant that chooses k as users come and go, 8 layers on one GPU"
+  shape kimi-shape8-h200 8 1
+  STACK=kimi-shape8-h200 RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
+    PHASES=${PHASES:-random-64@1 random-64@8 random-64@128 random-64@32} STATIC_K=${STATIC_K:-1 3} \
+    "$(dirname "$0")/auto.sh" phases
+}
+
 two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}"; }
 full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}"; }
 
 case ${1:-one} in
-  one | two | full | budget) "$1" ;;
+  one | two | full | budget | client | auto) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac
