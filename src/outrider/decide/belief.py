@@ -19,8 +19,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from outrider.predict import factors as fx
-from outrider.predict.model import Places, drafted_k, step_s
+from outrider.predict.model import drafted_k, step_s
 from outrider.predict.nearby import coordinates
+from outrider.predict.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -135,7 +135,7 @@ def judge_probe(
     usable = [p for p in points if p.usable and p.tpot_s]
     found = []
     for name, spec in specs.items():
-        if spec is None or not spec.schedule:
+        if spec is None or not spec.schedule or spec.auto:
             continue
         loads = []
         for own in (p for p in usable if p.variant == name):

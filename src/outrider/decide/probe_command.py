@@ -53,7 +53,8 @@ def probe_command(
     Exit 0 verified, 1 refused, 3 undecided.
     """
     stack = find_stack(str(overlay))
-    scheduled = [name for name, v in stack.variants.items() if v.speculation and v.speculation.schedule]
+    # A schedule that a variant only starts from is no schedule to hold against a static k.
+    scheduled = [n for n, v in stack.variants.items() if (s := v.speculation) and s.schedule and not s.auto]
     # The emitted ones; a stack may hold others, which only show what the dynamic path costs.
     emitted = [name for name in scheduled if name in stack.campaign.variants]
     if not emitted:

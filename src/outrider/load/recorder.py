@@ -15,8 +15,8 @@ from outrider.load.timing import repetition
 
 if TYPE_CHECKING:
     from outrider.load.client import Exchange
+    from outrider.load.in_flight import Finished
     from outrider.load.result import Phase
-    from outrider.load.session import Finished
     from outrider.load.timing import TokenSource
 
 _ERRORS_KEPT = 5

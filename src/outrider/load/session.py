@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 from collections import deque
-from dataclasses import dataclass
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from gevent.event import Event
 
 from outrider.load.client import Exchange, StreamClient
 from outrider.load.histogram import Sketch
+from outrider.load.in_flight import Admitted, Finished
 from outrider.load.outcome import Outcome
 from outrider.load.prompts import request_body
 from outrider.load.window import Window
@@ -30,42 +30,6 @@ _PROBE_S = 0.02
 
 
 _BOOKS_BEHIND = 1000  # finished requests that may wait for a quiet moment
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A request that is about to be sent.
-
-    Attributes:
-        index: order of sending over all phases.
-        phase: which part of the test it belongs to.
-        prompt: what is asked.
-        body: the request's JSON.
-    """
-
-    index: int
-    phase: Phase
-    prompt: Prompt
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A request that has ended.
-
-    Attributes:
-        request: what was sent.
-        exchange: what came of it.
-        due_at: time from which lateness counts; None for a user's first request.
-        scheduled: `due_at` is the schedule of an open loop.
-        inside: it ended in the window, whatever its phase.
-    """
-
-    request: Admitted
-    exchange: Exchange
-    due_at: float | None
-    scheduled: bool
-    inside: bool
 
 
 class LoadSession:

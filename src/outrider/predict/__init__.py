@@ -2,8 +2,9 @@
 
 from outrider.predict.errors import PredictError
 from outrider.predict.fit import Fit, fit
-from outrider.predict.model import Places, step_parts, step_s
+from outrider.predict.model import step_parts, step_s
 from outrider.predict.observations import Observation, read_observations
+from outrider.predict.places import Places
 from outrider.predict.traffic import Machine, machine_of
 
 __all__ = [

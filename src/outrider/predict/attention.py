@@ -8,7 +8,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from outrider.campaign.resampling import Floats
-    from outrider.predict.model import Places
+    from outrider.predict.places import Places
     from outrider.predict.traffic import Machine
 
 

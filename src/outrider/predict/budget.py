@@ -10,7 +10,8 @@ import numpy as np
 from outrider.campaign.stats import Interval
 from outrider.predict.errors import PredictError
 from outrider.predict.experts import distinct_experts
-from outrider.predict.model import Places, step_parts, step_s
+from outrider.predict.model import step_parts, step_s
+from outrider.predict.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from outrider.predict.allreduce import all_reduce_s
 if TYPE_CHECKING:
     from outrider.campaign.resampling import Floats
     from outrider.predict.factors import Factors
-    from outrider.predict.model import Places
+    from outrider.predict.places import Places
     from outrider.predict.traffic import Machine
 
 

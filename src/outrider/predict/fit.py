@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from outrider.predict import factors as fx
-from outrider.predict.model import Places, drafted_k, step_s
+from outrider.predict.model import drafted_k, step_s
+from outrider.predict.places import Places
 from outrider.predict.yields import Yields, pooled_yields
 
 if TYPE_CHECKING:

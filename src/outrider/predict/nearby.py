@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from outrider.campaign.resampling import Floats
     from outrider.predict.fit import Fit
-    from outrider.predict.model import Places
+    from outrider.predict.places import Places
 
 # Tokens of context below which differences do not matter: prompts and outputs of a "zero context" cell.
 _CONTEXT_FLOOR = 2048.0

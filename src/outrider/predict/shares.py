@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from outrider.predict.errors import PredictError
-from outrider.predict.model import Places, step_parts
+from outrider.predict.model import step_parts
+from outrider.predict.places import Places
 
 if TYPE_CHECKING:
     from pathlib import Path

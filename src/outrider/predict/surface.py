@@ -11,8 +11,9 @@ import numpy as np
 from outrider.campaign.stats import Interval
 from outrider.predict.errors import PredictError
 from outrider.predict.fit import places_of
-from outrider.predict.model import Places, drafted_k, step_parts, step_s
+from outrider.predict.model import drafted_k, step_parts, step_s
 from outrider.predict.nearby import local_correction, octaves_outside
+from outrider.predict.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.predict.made import centre, flagship, made_cells
 
 from outrider.predict.errors import PredictError
-from outrider.predict.model import Places, drafted_k, step_s
+from outrider.predict.model import drafted_k, step_s
 from outrider.predict.observations import Observation
+from outrider.predict.places import Places
 from outrider.predict.session import open_session
 from outrider.predict.shares import Shares, read_shares
 from outrider.predict.surface import Prediction, Wanted, predict

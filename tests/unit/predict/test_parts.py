@@ -10,7 +10,8 @@ from outrider.predict.allreduce import all_reduce_s, step_collectives_s
 from outrider.predict.attention import attention_s
 from outrider.predict.errors import PredictError
 from outrider.predict.experts import distinct_experts
-from outrider.predict.model import PARTS, Places, step_parts, step_s
+from outrider.predict.model import PARTS, step_parts, step_s
+from outrider.predict.places import Places
 from outrider.predict.traffic import Link, accelerator, machine_of
 from outrider.stack import find_stack, stack_from_text
 
