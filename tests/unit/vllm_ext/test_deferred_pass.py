@@ -236,3 +236,11 @@ def test_a_worker_is_taken_once() -> None:
     propose = made.model_runner.drafter.propose
     assert attach(made, 16)
     assert made.model_runner.drafter.propose is propose
+
+
+def test_a_batch_of_which_no_two_steps_fit_into_a_pass_is_left_to_the_engine() -> None:
+    engine = Engine(1, most_steps=8)
+    engine.propose = DeferredPasses(engine.proposer.propose, lambda: list(engine.requests), most_steps=8, most_tokens=1)
+    for _ in range(20):
+        engine.step()
+    assert (engine.propose.put_off, engine.proposer.passes) == (0, 20)

@@ -38,7 +38,8 @@ class DeferredPasses:
     A pass is put off if nothing is to be drafted and each request has one new token: a plain decode step. It is made up
     for before anything could read or replace what it writes: before the next step that drafts or holds a prefill,
     before a step of other requests than the last one's, whose blocks may have been given away by then, and at latest
-    after so many steps. What is written then is what the engine would have written step by step.
+    after so many steps. Where not even two steps fit into a pass, none is put off. What is written then is what the
+    engine would have written step by step.
 
     Args:
         propose: the engine's own, bound to its proposer.
@@ -61,7 +62,8 @@ class DeferredPasses:
     def __call__(self, *, num_speculative_tokens: int, **inputs: Any) -> Any:
         """As the engine calls `propose`; without drafts an empty tensor of shape [requests, 0]."""
         requests = list(self._requests())
-        if num_speculative_tokens or not _is_plain_decode(inputs, len(requests)):
+        room = 2 * len(requests) <= self._most_tokens
+        if num_speculative_tokens or not room or not _is_plain_decode(inputs, len(requests)):
             self.catch_up()
             return self._propose(num_speculative_tokens=num_speculative_tokens, **inputs)
         if requests != self._of:

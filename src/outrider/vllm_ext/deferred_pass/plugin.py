@@ -12,6 +12,9 @@ PLUGIN = "outrider_deferred_pass"
 # Passes put off at most. One over 16 tokens of a request costs little more than one over 1 where starting kernels and
 # reading weights is what costs; what is kept is 16 rows a request.
 STEPS = 16
+# Rows of one pass at most: some 200 rows are where a GPU's arithmetic takes as long as reading the weights, and beyond
+# that a longer pass is a longer wait and no gain.
+ROWS = 256
 
 # Below the engine's own logger, so that its handlers and levels hold.
 _LOG = logging.getLogger("vllm.outrider_deferred_pass")
@@ -71,7 +74,7 @@ def attach(worker: Any, most_steps: int) -> bool:
         engine_propose,
         lambda: runner.input_batch.req_ids,
         most_steps=most_steps,
-        most_tokens=proposer.max_num_tokens,
+        most_tokens=min(ROWS, proposer.max_num_tokens),
     )
 
     def propose(**inputs: Any) -> Any:
