@@ -61,19 +61,10 @@ budget() {
 
 # Steps of this shape repeat within 1 %, which a small model's on a busy host do not.
 client() {
-  local users round file
   part "our client beside the engine's own, 8 layers on one GPU"
   shape kimi-shape8-h200 8 1
-  mkdir -p "$RESULTS/h200-kimi-client"
-  "$OUTRIDER" serve kimi-shape8-h200 baseline --port 8450
-  for users in ${BATCHES:-8 32}; do
-    for round in 1 2 3; do
-      file=$RESULTS/h200-kimi-client/c$users-$round.json
-      test -e "$file" || "$OUTRIDER" verify-client http://127.0.0.1:8450 --model kimi-shape8 --workload random-64 \
-        --concurrency "$users" --requests $((users * 4)) --max-tokens 256 --json "$file" || true
-    done
-  done
-  "$OUTRIDER" stop kimi-shape8-h200 baseline
+  # shellcheck disable=SC2086 # words
+  beside_the_engines_client kimi-shape8-h200 kimi-shape8 random-64 "$RESULTS/h200-kimi-client" 4 ${BATCHES:-8 32}
 }
 
 # With VLLM_USE_V2_MODEL_RUNNER=0 the drafter's passes are put off at k = 0; RUN tells the runs apart.

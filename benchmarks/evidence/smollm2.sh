@@ -35,15 +35,7 @@ probe() {
 
 client() {
   part "our client beside the engine's own"
-  "$OUTRIDER" serve "$STACK" baseline --port 8450
-  for users in 8 32; do
-    for round in 1 2 3; do
-      file=$RESULTS/$RUN/client-c$users-$round.json
-      test -e "$file" || "$OUTRIDER" verify-client http://127.0.0.1:8450 --model smollm2-135m --workload chat \
-        --concurrency $users --requests $((users * 8)) --max-tokens 256 --json "$file" || true
-    done
-  done
-  "$OUTRIDER" stop smollm2-h200 baseline
+  beside_the_engines_client "$STACK" smollm2-135m chat "$RESULTS/$RUN" 8 8 32
 }
 
 case ${1:-all} in

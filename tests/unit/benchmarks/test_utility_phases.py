@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -167,6 +168,96 @@ def test_phases_follow_the_stack_and_wrong_ones_are_refused(scripts: dict[str, M
     for asked, cause in (("chat@0", "WORKLOAD@USERS"), ("caht@8", "no workload 'caht'"), ("chat@64", "takes 32 users")):
         with pytest.raises(ValueError, match=cause):
             chosen("smollm2-cpu", asked)
+
+
+class Fakes:
+    """Engines and traffic that only write down in which order they were asked."""
+
+    def __init__(self, phases: ModuleType, monkeypatch: pytest.MonkeyPatch, failing: str = "") -> None:
+        self.order: list[str] = []
+        self.started: list[str] = []
+        self.failing = failing
+        monkeypatch.setattr(phases, "Engines", lambda *_, **__: self)
+        monkeypatch.setattr(phases, "run_phase", self.run_phase)
+        monkeypatch.setattr(phases, "utility_state", lambda _url: {})
+
+    def __enter__(self) -> Fakes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.started.append("all stopped")
+
+    def get(self, arm: str) -> SimpleNamespace:
+        self.started.append(arm)
+        running = SimpleNamespace(url=arm, log_lines=lambda: ["utility: a reason", "something else"])
+        facts = SimpleNamespace(version="", model_runner="", graph_mode="", attention_backend="")
+        return SimpleNamespace(variant=arm, running=running, facts=facts)
+
+    def stop_all(self) -> None:
+        self.started.append("stopped")
+
+    def run_phase(self, _stack: Any, url: str, phase: Any, _pace: Any, *, seed: int, salt: str) -> dict[str, Any]:
+        step = f"{salt}:{phase}:{url}"
+        if step == self.failing:
+            raise OutriderError("the engine died")
+        self.order.append(step)
+        return {"phase": str(phase), "tpot_s": 0.01 + seed, "requests": 8}
+
+
+@pytest.fixture
+def prepared(scripts: dict[str, ModuleType], tmp_path: Path) -> Any:
+    """A run over two phases with baseline, one static k and the variant that chooses; and its store."""
+    phases, traffic = scripts["phases"], scripts["traffic"]
+    stack = phases.with_arms(find_stack("smollm2-cpu"), AUTO, [3])
+    wanted = [traffic.Phase("chat", 1), traffic.Phase("code", 2)]
+
+    def make() -> tuple[Any, Any]:
+        store = phases.Store(tmp_path / "p.jsonl", {"schema": 1, "phases": [str(phase) for phase in wanted]})
+        return phases.Run(stack, store, wanted, traffic.Pace(1.0, 8, 1), tmp_path / "p.log"), store
+
+    return make
+
+
+def test_side_by_side_each_phase_is_taken_by_all_before_the_next(
+    scripts: dict[str, ModuleType], prepared: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fakes = Fakes(scripts["phases"], monkeypatch)
+    run, store = prepared()
+    assert run.side_by_side(2) == []
+    forth, back = ["baseline", "k3", AUTO], [AUTO, "k3", "baseline"]
+    expected = [(0, "chat@1", forth), (0, "code@2", back), (1, "chat@1", back), (1, "code@2", forth)]
+    assert fakes.order == [f"{number}:{phase}:{arm}" for number, phase, arms in expected for arm in arms]
+    assert fakes.started == [*forth, "all stopped"]
+    assert all(store.whole(number, arm) for number in (0, 1) for arm in forth)
+    assert (tmp_path / "p.log").read_text() == ""
+
+    again, _ = prepared()
+    assert again.side_by_side(2) == []
+    assert len(fakes.order) == 12, "nothing was left to do"
+
+
+def test_side_by_side_a_round_that_was_broken_off_is_done_again_whole(
+    scripts: dict[str, ModuleType], prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes = Fakes(scripts["phases"], monkeypatch, failing="0:code@2:k3")
+    assert prepared()[0].side_by_side(1) == ["the engine died"]
+    assert len(fakes.order) == 4
+    fakes.failing = ""
+    run, store = prepared()
+    assert run.side_by_side(1) == []
+    assert len(fakes.order) == 4 + 6
+    assert len(store.rows) == 6
+
+
+def test_one_after_the_other_a_variant_that_fails_leaves_the_others_theirs(
+    scripts: dict[str, ModuleType], prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes = Fakes(scripts["phases"], monkeypatch, failing="0:chat@1:k3")
+    run, store = prepared()
+    assert run.one_after_the_other(1) == ["k3: the engine died"]
+    assert fakes.order == [f"0:{phase}:{arm}" for arm in ("baseline", AUTO) for phase in ("chat@1", "code@2")]
+    assert fakes.started == ["baseline", "stopped", "k3", "stopped", AUTO, "stopped", "all stopped"]
+    assert not store.whole(0, "k3")
 
 
 def test_a_stopped_run_goes_on_with_the_variant_that_it_was_at(scripts: dict[str, ModuleType], tmp_path: Path) -> None:

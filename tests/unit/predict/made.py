@@ -19,7 +19,7 @@ from outrider.stack import Stack, find_stack
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(__file__).parents[2] / "data"
 PUBLIC = DATA / "kimi_k26_rtxpro6000x8_cells.csv"
 STEP_COST = DATA / "kimi_shape_8layers_h200_stepcost.jsonl"
 FLAGSHIP = "kimi-k2.5-rtx6000x8"
