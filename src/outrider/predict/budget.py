@@ -9,7 +9,7 @@ import numpy as np
 
 from outrider.campaign.stats import Interval
 from outrider.predict.errors import PredictError
-from outrider.predict.experts import distinct_experts
+from outrider.predict.experts import REVISIT_RANGE, distinct_experts
 from outrider.predict.model import step_parts, step_s
 from outrider.predict.places import Places
 
@@ -85,7 +85,14 @@ def budget_steps(
     bound = replace(free, bound=np.array([np.inf if budget is None else float(budget) for _, budget in rows]))
     mid, whole = step_s(machine, bound, fit.factors), step_s(machine, free, fit.factors)
     parts = step_parts(machine, bound, fit.factors)
-    drawn = np.array([step_s(machine, bound, factors) for factors, _ in fit.draws])
+    # Each draw its own cost of a block, spread evenly over what the measured cells leave possible.
+    blocks = np.linspace(*REVISIT_RANGE, num=len(fit.draws))
+    drawn = np.array(
+        [
+            step_s(machine, replace(bound, revisit=float(cost)), factors)
+            for cost, (factors, _) in zip(blocks, fit.draws, strict=True)
+        ]
+    )
     drawn_whole = np.array([step_s(machine, free, factors) for factors, _ in fit.draws])
     union = distinct_experts(free.tokens, machine.experts, machine.per_token, fit.factors.overlap, fit.factors.skew)
     return [

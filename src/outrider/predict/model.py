@@ -48,7 +48,7 @@ def step_parts(machine: Machine, at: Places, factors: Factors) -> dict[str, Floa
         "launch": np.full_like(tokens, (machine.step_s + machine.layers * machine.layer_s) * factors.launch),
         "attention": attention_s(machine, at, factors.kv_stream, factors.saturation),
         "dense": (machine.dense_bytes + logits) / stream + tokens * machine.dense_flops / compute,
-        "experts": expert_bytes_read(machine, tokens, factors.overlap, factors.skew, at.bound) / experts
+        "experts": expert_bytes_read(machine, tokens, factors.overlap, factors.skew, at.bound, at.revisit) / experts
         + tokens * machine.routed_flops / compute,
         "allreduce": step_collectives_s(machine, tokens, at.context_ranks, factors.hop, factors.link),
         "draft": draft_s(machine, at, factors),

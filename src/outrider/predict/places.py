@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from outrider.predict.experts import REVISIT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,6 +27,7 @@ class Places:
         context_ranks: decode context parallelism.
         draft_bytes: weights that one drafting pass reads on one GPU; 0 where k is 0 or proposals are looked up.
         bound: experts that a layer may read in a step (an expert budget); infinite without one.
+        revisit: cost of a further block of an expert's rows, of the first one's; see `experts.expert_bytes_read`.
     """
 
     batch: Floats
@@ -33,6 +36,7 @@ class Places:
     context_ranks: Floats
     draft_bytes: Floats
     bound: Floats | float = math.inf
+    revisit: float = REVISIT
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, float, float, float, float]]) -> Places:

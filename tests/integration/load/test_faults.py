@@ -83,6 +83,8 @@ def test_an_absent_endpoint_is_named_and_ends_the_test_early(load: Load) -> None
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         result = load(url=f"http://127.0.0.1:{port}", requests=100_000).result
+    # The other user may be between its connection and the answer to it when the test ends.
+    assert result.outcomes.pop("cancelled", 0) <= 1
     assert set(result.outcomes) == {"refused"}
     assert result.outcomes["refused"] < 100
     assert {"gave_up", "outcome_refused"} <= codes(result)
