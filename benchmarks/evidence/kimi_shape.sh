@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|two|full|budget|client|auto]  (make evidence-kimi-shape, evidence-kimi-full)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|long|two|full|budget|client|auto]  (make evidence-kimi-shape, ...)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
-# many decode together; KS which k beside 0; REPEATS how often; RUN another name for the run of `one`.
+# many decode together; KS which k beside 0, each other choice a run of its own; CONTEXT how long the prompts of `long`
+# and of the second half of `full` are (FAR_BATCHES its batches); REPEATS how often; RUN another name for the run of `one` and `long`.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 # NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
-QUIET=(--env NCCL_NVLS_ENABLE=0 --env VLLM_ALLREDUCE_USE_SYMM_MEM=0)
+QUIET=(--env NCCL_NVLS_ENABLE=0 --env VLLM_ALLREDUCE_USE_SYMM_MEM=0 --env TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+  --env NVSHMEM_DISABLE_NVLS=1)
 
 shape() { # NAME LAYERS GPUS OPTION...
   "$OUTRIDER" shape kimi-k2.5-rtx6000x8 --layers "$2" --gpus "$3" --accelerator "${ACCELERATOR:-H200}" \
@@ -17,6 +19,11 @@ shape() { # NAME LAYERS GPUS OPTION...
 
 cost() { # RUN OPTION...
   measured "$OUTRIDER" campaign "$STACK" --step-cost --run "$1" --requests 4 --max-tokens 128 --repeats "${REPEATS:-2}" "${@:2}"
+}
+
+# Prompts as long as those come from the prefix cache, or reading them would disturb the steps.
+far() { # NAME LAYERS GPUS OPTION...
+  shape "$@" --max-model-len $((CONTEXT + 4096)) --flag enable-prefix-caching
 }
 
 profile() { # RUN VARIANT BATCH; PROFILE=no leaves it out
@@ -34,19 +41,30 @@ one() {
   profile "${RUN:-h200-kimi-shape}" baseline 1
 }
 
-several() { # NAME LAYERS GPUS BATCHES
-  local name=$1 layers=$2 gpus=$3 way
+long() {
+  CONTEXT=${CONTEXT:-16384}
+  part "8 layers on one GPU, $CONTEXT tokens of context"
+  far "kimi-shape8-h200-${CONTEXT}t" "${LAYERS:-8}" 1
+  # shellcheck disable=SC2046,SC2086 # words
+  cost "${RUN:-h200-kimi-shape-${CONTEXT}t}" --workload "random-$CONTEXT" $(each --k ${KS:-3}) $(each --concurrency ${BATCHES:-1 4 16 32})
+}
+
+several() { # NAME LAYERS GPUS BATCHES; with CONTEXT, prompts of that length
+  local name=$1 layers=$2 gpus=$3 way run write=shape options=()
+  if [ -n "${CONTEXT:-}" ]; then name=$name-${CONTEXT}t write=far options=(--workload "random-$CONTEXT"); fi
   for way in ${WAYS:-nvlink host}; do
-    part "$layers layers on $gpus GPUs, joined by $way"
+    part "$layers layers on $gpus GPUs, joined by $way${CONTEXT:+, $CONTEXT tokens of context}"
     case $way in
-      nvlink) shape "$name-nvlink" "$layers" "$gpus" "${QUIET[@]}" ;;
+      nvlink) "$write" "$name-nvlink" "$layers" "$gpus" "${QUIET[@]}" ;;
       # The engine's own all-reduce copies between GPUs whatever NCCL is told, so it is off as well.
-      host) shape "$name-host" "$layers" "$gpus" "${QUIET[@]}" --env NCCL_P2P_DISABLE=1 --flag disable-custom-all-reduce ;;
+      host) "$write" "$name-host" "$layers" "$gpus" "${QUIET[@]}" --env NCCL_P2P_DISABLE=1 --flag disable-custom-all-reduce ;;
       *) echo "no way $way" >&2; exit 2 ;;
     esac
+    run=h200-$name-$way
+    if [ "${KS:-3}" != 3 ]; then run=$run-k${KS// /-} PROFILE=no; fi
     # shellcheck disable=SC2046,SC2086 # words
-    cost "h200-$name-$way" $(each --k ${KS:-3}) $(each --concurrency $4)
-    profile "h200-$name-$way" baseline 1
+    cost "$run" "${options[@]}" $(each --k ${KS:-3}) $(each --concurrency $4)
+    if [ -z "${CONTEXT:-}" ]; then profile "$run" baseline 1; fi
   done
 }
 
@@ -77,9 +95,14 @@ auto() {
 }
 
 two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}"; }
-full() { several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}"; }
+# k = 0 and 3 first, since each start of an engine costs minutes; then KS="1 5".
+full() {
+  local context=${CONTEXT:-16384}
+  CONTEXT='' several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${BATCHES:-1 2 4 8 16 32 64 128}"
+  CONTEXT=$context several kimi-full "${LAYERS:-61}" "${GPUS:-8}" "${FAR_BATCHES:-1 4 16 32}"
+}
 
 case ${1:-one} in
-  one | two | full | budget | client | auto) "$1" ;;
+  one | long | two | full | budget | client | auto) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac

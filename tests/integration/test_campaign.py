@@ -91,6 +91,10 @@ def test_a_campaign_that_is_interrupted_and_killed_goes_on_where_it_stopped(own_
     assert nothing_runs(state)
 
 
+class Unwatched(Watcher):
+    """Shows nothing."""
+
+
 class Killer(Watcher):
     """Kills the engine with SIGKILL as soon as the first cell has a measured request."""
 
@@ -128,3 +132,35 @@ def test_a_dead_engine_fails_its_cell_only_and_a_broken_variant_fails_alone(own_
     ]
     assert nothing_runs(own_dirs / "state")
     assert "no-such-flag" in (own_dirs / "run" / "logs" / "broken.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_waves_of_long_prompts_find_them_in_the_prefix_cache_and_say_so_where_they_do_not(
+    own_dirs: Path, smollm2_dir: Path
+) -> None:
+    text = (stacks_dir() / "smollm2-cpu.yaml").read_text(encoding="utf-8")
+    forgetful = "variants:\n  forgetful:\n    flags: {enable-prefix-caching: false}\n"
+    stack = stack_from_text(text.replace("variants:\n", forgetful, 1))
+    plan = CampaignPlan.for_stack(
+        stack, variants=["forgetful"], workloads=["random-1500"], concurrency=[3], repeats=1, requests=6, max_tokens=12,
+        step_cost=True,
+    )  # fmt: skip
+    store = RunStore(own_dirs / "run")
+
+    outcome = run_campaign(stack, plan, store, LocalRuntime(own_dirs / "state"), Unwatched())
+
+    assert outcome.failed == ()
+    cells = {cell.variant: cell for cell in store.cells()}
+    findings = {name: {finding.code for finding in cell.validity} for name, cell in cells.items()}
+    assert "prompts_read_again" in findings["forgetful"]
+    assert "prompts_read_again" not in findings["baseline"]
+    cached, read = (cells[name].load for name in ("baseline", "forgetful"))
+    assert cached is not None
+    assert cached.engine is not None
+    assert read is not None
+    assert cached.engine.prefix_hits is not None
+    assert cached.engine.prefix_hits > 0.9 * (cached.engine.prefix_queries or 0)
+    assert cached.requests == read.requests == 6
+    assert cached.prompt_tokens == read.prompt_tokens > 6 * 600
+    # Both read their prompts once, to warm up; one of them reads them again in every wave.
+    assert (cached.ttft_s.mean or 0) < 0.5 * (read.ttft_s.mean or 0)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from outrider.campaign.cell import CellKey
 from outrider.errors import CampaignError
-from outrider.load.workloads import is_workload, workload_names
+from outrider.load.workloads import is_workload, prompt_length, workload_names
 from outrider.stack.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _ROUNDS = 6
 # Step cost is measured in waves of equal answers, which have no edges.
 _WAVES = 2
+# From so many tokens on, reading the prompts of a wave takes as long as its answers, and while the last are read the
+# first decode: they must come from the prefix cache.
+_FROM_CACHE = 1024
 _STEP_COST_WORKLOADS = ("random-64",)
 
 
@@ -108,6 +111,11 @@ class CampaignPlan(BaseModel):
     def prompt_seed(self, key: CellKey) -> int:
         """Prompt order of a cell: the same for all variants, another for each repeat and concurrency."""
         return self.seed * 1_000_003 + key.repeat * 1009 + key.concurrency
+
+    def distinct_prompts(self, key: CellKey) -> int | None:
+        """Prompts of a cell whose waves are to find them in the prefix cache, one a user; else None, for all."""
+        long = (prompt_length(key.workload) or 0) >= _FROM_CACHE
+        return key.concurrency if self.step_cost and long else None
 
     def cells(self) -> list[CellKey]:
         """All cells in the order of measuring.

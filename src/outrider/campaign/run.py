@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from outrider.runtime.base import Runtime
     from outrider.stack import Stack
 
+# The last user of a wave waits until the prompts of all others are read: half a million tokens, at worst.
+_READING_S = 600.0
+
 
 class Watcher(Protocol):
     """Whoever shows a campaign's progress."""
@@ -190,6 +193,8 @@ class _Runner:
         # Where k changes it may be 0 at this batch: then no draft is no fault.
         changes = speculation is not None and (speculation.auto or speculation.schedule is not None)
         expects_drafts = None if changes else speculation is not None
+        distinct = self._plan.distinct_prompts(key)
+        long: dict[str, Any] = {"distinct_prompts": distinct, "idle_timeout_s": _READING_S} if distinct else {}
         return LoadPlan(
             url=url,
             model=self._stack.target.served_name,
@@ -207,6 +212,7 @@ class _Runner:
             speculates=expects_drafts,
             labels=Labels(stack=self._stack.name, variant=key.variant, workload=key.workload),
             metrics_port=0 if self._live else None,
+            **long,
         )
 
     def _cell(

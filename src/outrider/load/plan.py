@@ -79,6 +79,8 @@ class LoadPlan(_Frozen):
         workload: name of one of Outrider's prompt sets; exactly one of this and `prompts_file`.
         prompts_file: prompts that the user brings (JSON lines; forms in docs/measuring.md).
         prompt_seed: order of the prompts. Give a new one for a fresh run, the same one to pair variants.
+        distinct_prompts: only the workload's first so many, asked again and again; None: all of them. With as many
+            as the users of a closed loop in waves, every measured wave finds its prompts in the prefix cache.
         arrivals: closed loop at a fixed concurrency, or an open loop.
         requests: measured requests; with `duration_s`, whichever is reached first.
         duration_s: measured requests are those sent within this time; all of them are awaited.
@@ -109,6 +111,7 @@ class LoadPlan(_Frozen):
     workload: str | None = None
     prompts_file: Path | None = None
     prompt_seed: int = 0
+    distinct_prompts: int | None = Field(default=None, ge=1)
     arrivals: Arrivals
     requests: int | None = Field(default=None, ge=1)
     duration_s: float | None = Field(default=None, gt=0)
@@ -144,6 +147,8 @@ class LoadPlan(_Frozen):
             raise ValueError("give exactly one of workload and prompts_file")
         if self.requests is None and self.duration_s is None and self.arrivals.kind != "trace":
             raise ValueError("give requests, duration_s or both")
+        if self.distinct_prompts is not None and self.workload is None:
+            raise ValueError("distinct_prompts is for Outrider's own workloads; a file has its own number of prompts")
         return self
 
     @property
@@ -155,6 +160,11 @@ class LoadPlan(_Frozen):
     def in_waves(self) -> bool:
         """Users of the closed loop wait for each other."""
         return isinstance(self.arrivals, Closed) and self.arrivals.waves
+
+    @property
+    def from_cache(self) -> bool:
+        """Measured prompts are those of the warm-up, so that a decoding wave reads no prompt."""
+        return self.in_waves and self.distinct_prompts is not None and self.distinct_prompts <= self.warmup
 
     @property
     def rate(self) -> float | None:

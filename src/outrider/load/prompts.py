@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def workload_of(plan: LoadPlan) -> Workload:
     """What the plan sends, in sending order; raises LoadError if that cannot be read."""
     if plan.workload is not None:
-        return load_workload(plan.workload, seed=plan.prompt_seed)
+        return load_workload(plan.workload, seed=plan.prompt_seed, count=plan.distinct_prompts)
     assert plan.prompts_file is not None
     return load_prompts_file(plan.prompts_file, seed=plan.prompt_seed)
 

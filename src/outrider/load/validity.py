@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from outrider.load.plan import LoadPlan
-    from outrider.load.result import LoadResult
+    from outrider.load.result import EngineWindow, LoadResult
 
 FAILED_SHARE = 0.05  # failed requests above this make a cell invalid; fewer flag it
 LATE_S = 0.05  # open loop: p99 lateness above this means that the client did not keep its schedule
@@ -27,6 +27,7 @@ HELD_SHARE = 0.95  # closed loop: mean requests in flight / users
 HELD_SHARE_WAVES = 0.6  # in waves, which end with their slowest request
 RUNNING_SHARE = 0.9  # requests running in the engine / requests in flight
 PREFIX_HIT_SHARE = 0.1  # chat templates and system prompts alone stay below this
+FROM_CACHE_SHARE = 0.8  # prompts that should be there: a last block or two, which the engine reads again, are not
 REPETITIVE = 0.4  # median unique-bigram ratio; natural prose has 0.8-1.0, loops fall below 0.2
 DRIFT_SHARE, DRIFT_T = 0.15, 3.0  # TPOT change over the window, and its t statistic
 TRAFFIC_SHARE = 0.05  # engine tokens against client tokens
@@ -241,15 +242,29 @@ def _engine_state(e: Evidence) -> Iterator[Finding]:
             f"and {waiting:.1f} waiting in the engine",
             fix="this is the throughput of a smaller batch: raise the engine's sequence limit or KV memory",
         )
-    if engine.prefix_queries and engine.prefix_hits is not None:
-        share = engine.prefix_hits / engine.prefix_queries
-        if share > PREFIX_HIT_SHARE:
-            yield Finding(
-                code="prefix_cache_hits",
-                severity="info" if e.plan.expect_prefix_hits else "flagged",
-                evidence=f"{share:.0%} of prompt tokens came from the prefix cache",
-                fix="new prompts (another prompt_seed or a larger set) or a reset cache",
-            )
+    yield from _prefix_cache(e.plan, engine)
+
+
+def _prefix_cache(plan: LoadPlan, engine: EngineWindow) -> Iterator[Finding]:
+    """Prompts that should not have been in the cache, or should have been; queries are 0 where there is no cache."""
+    if engine.prefix_queries is None or engine.prefix_hits is None:
+        return
+    share = engine.prefix_hits / engine.prefix_queries if engine.prefix_queries else 0.0
+    if plan.from_cache and share < FROM_CACHE_SHARE:
+        yield Finding(
+            code="prompts_read_again",
+            severity="flagged",
+            evidence=f"only {share:.0%} of prompt tokens came from the prefix cache, so some users' prompts were read "
+            "while others decoded",
+            fix="enable-prefix-caching, and room in the KV cache for the prompts of all users",
+        )
+    elif share > PREFIX_HIT_SHARE:
+        yield Finding(
+            code="prefix_cache_hits",
+            severity="info" if plan.expect_prefix_hits or plan.from_cache else "flagged",
+            evidence=f"{share:.0%} of prompt tokens came from the prefix cache",
+            fix="new prompts (another prompt_seed or a larger set) or a reset cache",
+        )
 
 
 def _agreement(e: Evidence) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from outrider.predict.commands import ConfigOption, read_config
 from outrider.predict.errors import PredictError
-from outrider.predict.shape_cut import Machine, cut_config, cut_stack, write_shape
+from outrider.predict.shape_cut import MAX_MODEL_LEN, Machine, cut_config, cut_stack, write_shape
 from outrider.preflight.shapes import reference
 from outrider.stack import find_stack
 
@@ -29,6 +29,7 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     flags: Annotated[
         list[str] | None, typer.Option("--flag", metavar="NAME[=VALUE]", help="Engine flag of every variant.")
     ] = None,
+    max_model_len: Annotated[int, typer.Option(min=256, help="Tokens of the longest sequence.")] = MAX_MODEL_LEN,
     name: Annotated[str, typer.Option(help="Of the stack; default: the target's, with the number of layers.")] = "",
     config: ConfigOption = None,
 ) -> None:
@@ -43,7 +44,7 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
             f"the shape of {chosen.target.model} is not known", next_step="give its config.json with --config"
         )
     cut = cut_config(given, layers)
-    machine = Machine(accelerator, gpus, vram_gib, env=_variables(env or []), flags=_pairs(flags or []))
+    machine = Machine(accelerator, gpus, vram_gib, _variables(env or []), _pairs(flags or []), max_model_len)
     text = cut_stack(chosen, cut, machine, name=name)
     console = Console(highlight=False)
     for file in write_shape(directory, chosen, cut, text):

@@ -28,6 +28,7 @@ _PLAIN_CLASSES = {
     "deepseek_v3": ("DeepseekV3ForCausalLM", "deepseek_v3"),
 }
 _DRAFT_VOCABULARY = 32_000
+MAX_MODEL_LEN = 4096
 
 
 def cut_config(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _whole(quantization: Mapping[str, Any]) -> dict[str, Any]:
     return {**quantization, "config_groups": groups} if groups else dict(quantization)
 
 
-def drafter_config(shape: Shape) -> dict[str, Any]:
+def drafter_config(shape: Shape, max_model_len: int = MAX_MODEL_LEN) -> dict[str, Any]:
     """An EAGLE-3 head of one layer for a target of that shape; its weights are dummies as well."""
     heads = max(shape.hidden // 128, 1)
     return {
@@ -93,7 +94,7 @@ def drafter_config(shape: Shape) -> dict[str, Any]:
         "num_hidden_layers": 1,
         "vocab_size": shape.vocabulary,
         "draft_vocab_size": min(_DRAFT_VOCABULARY, shape.vocabulary),
-        "max_position_embeddings": 4096,
+        "max_position_embeddings": max_model_len,
         "eagle_aux_hidden_state_layer_ids": [2, shape.layers // 2, max(shape.layers - 3, 1)],
         "tie_word_embeddings": False,
     }
@@ -109,6 +110,7 @@ class Machine:
         vram_gib: of one of them.
         env: variables of every variant.
         flags: engine flags of every variant; an empty value switches a flag on.
+        max_model_len: tokens of the longest sequence.
     """
 
     accelerator: str
@@ -116,6 +118,7 @@ class Machine:
     vram_gib: float
     env: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
+    max_model_len: int = MAX_MODEL_LEN
 
 
 def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: str = "") -> str:
@@ -146,7 +149,7 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
             "model": model,
             "served_name": f"{stack.target.served_name}-shape{shape.layers}",
             "license": stack.target.license,
-            "max_model_len": min(stack.target.max_model_len, 4096),
+            "max_model_len": min(stack.target.max_model_len, machine.max_model_len),
             "weight_gb": round(nbytes / 1e9, 1),
         },
         "engine": {
@@ -193,13 +196,15 @@ def _interconnect(machine: Machine) -> str:
 
 def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str) -> list[Path]:
     """Write the configs below a directory that `OUTRIDER_MODELS` may point to, and the stack beside them."""
-    shape = shape_of(cut)
+    shape, written_stack = shape_of(cut), yaml.safe_load(text)
     model = _repository(stack, shape.layers)
     files = {
         f"{model}/config.json": json.dumps(dict(cut), indent=1),
         **{f"{model}/{name}": content for name, content in byte_tokenizer(shape.vocabulary).items()},
-        f"{model}-eagle3/config.json": json.dumps(drafter_config(shape), indent=1),
-        f"{yaml.safe_load(text)['name']}.yaml": text,
+        f"{model}-eagle3/config.json": json.dumps(
+            drafter_config(shape, written_stack["target"]["max_model_len"]), indent=1
+        ),
+        f"{written_stack['name']}.yaml": text,
     }
     written = []
     for name, content in files.items():

@@ -58,7 +58,16 @@ def test_its_cells_are_waves_of_whole_rounds_without_a_second_start_of_baseline(
     plan = CampaignPlan.for_stack(stack, requests=12, repeats=2, step_cost=True)
     assert plan.workloads == ("random-64",)
     assert [plan.requests_at(users) for users in (1, 5, 64)] == [12, 15, 128]
+    assert {plan.distinct_prompts(key) for key in plan.cells()} == {None}
     variants = [key.variant for key in plan.cells()]
     assert variants == sorted(variants)  # one engine after the other, each once
     with pytest.raises(ValueError, match="closed loop has no schedule"):
         schedule(Closed(concurrency=2, waves=True), 0)
+
+
+def test_waves_of_long_prompts_ask_what_the_warm_up_has_read() -> None:
+    stack = step_cost_stack(find_stack("kimi-shape8-h200"), [3])
+    plan = CampaignPlan.for_stack(stack, workloads=["random-16384"], concurrency=[2, 32], step_cost=True)
+    assert {(key.concurrency, plan.distinct_prompts(key)) for key in plan.cells()} == {(2, 2), (32, 32)}
+    usual = CampaignPlan.for_stack(stack, workloads=["long-16k"], concurrency=[2])
+    assert {usual.distinct_prompts(key) for key in usual.cells()} == {None}

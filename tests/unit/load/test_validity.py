@@ -79,6 +79,7 @@ def test_a_flawless_cell_has_no_findings() -> None:
     assert found(evidence(plan={"arrivals": OPEN, "speculates": False})) == {}
 
 
+FROM_CACHE = {"arrivals": {"kind": "closed", "concurrency": 4, "waves": True}, "distinct_prompts": 4}
 CASES = [
     ({"result": {"outcomes": {"length": 39, "reset": 1}}}, "outcome_reset", "flagged"),
     ({"result": {"outcomes": {"length": 30, "reset": 10}}}, "outcome_reset", "invalid"),
@@ -103,6 +104,9 @@ CASES = [
     ({"engine": {"mean_running": 2.5, "mean_waiting": 1.5}}, "capacity_limited", "flagged"),
     ({"engine": {"prefix_hits": 500.0}}, "prefix_cache_hits", "flagged"),
     ({"engine": {"prefix_hits": 500.0}, "plan": {"expect_prefix_hits": True}}, "prefix_cache_hits", "info"),
+    ({"engine": {"prefix_hits": 990.0}, "plan": FROM_CACHE}, "prefix_cache_hits", "info"),
+    ({"engine": {"prefix_hits": 700.0}, "plan": FROM_CACHE}, "prompts_read_again", "flagged"),
+    ({"engine": {"prefix_queries": 0.0, "prefix_hits": 0.0}, "plan": FROM_CACHE}, "prompts_read_again", "flagged"),
     ({"engine": {"generation_tokens": 5000.0}}, "token_count_differs", "flagged"),
     ({"engine": {"tpot_mean_s": 0.025}}, "tpot_differs", "flagged"),
     ({"plan": {"speculates": True}, "engine": {"drafts": 0.0}}, "no_drafts", "invalid"),
@@ -127,6 +131,8 @@ def test_each_fault_has_one_finding_of_its_own(faults: dict, code: str, severity
         {"trend": (0.05, 30.0)},
         {"trend": None},
         {"plan": {"speculates": True}, "engine": {"drafts": 5.0}},
+        {"plan": FROM_CACHE, "engine": {"prefix_queries": None, "prefix_hits": None}},
+        {"plan": FROM_CACHE | {"distinct_prompts": 5}},  # more than the warm-up read: nothing is promised
         {"plan": {"speculates": None}, "engine": {"drafts": 0.0}},
         {"engine": {"prefix_queries": 0.0, "prefix_hits": 0.0}},
         {"result": {"unique_bigram_ratio": None}},

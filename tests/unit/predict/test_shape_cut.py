@@ -58,7 +58,18 @@ def test_the_written_stack_loads_and_its_shape_is_read_from_its_files(
     assert spec.drafter is not None
     head = json.loads((tmp_path / spec.drafter.model / "config.json").read_text(encoding="utf-8"))
     assert head == drafter_config(shape_of(config))
-    assert head["hidden_size"] == 7168
+    assert (head["hidden_size"], head["max_position_embeddings"]) == (7168, 4096)
+
+
+def test_a_shape_for_long_contexts_has_room_in_target_and_head_and_keeps_prompts(tmp_path: Path) -> None:
+    arguments = ["shape", "kimi-k2.5-rtx6000x8", "--layers", "4", "--to", str(tmp_path), "--name", "long"]
+    result = CliRunner().invoke(app, [*arguments, "--max-model-len", "20480", "--flag", "enable-prefix-caching"])
+    assert result.exit_code == 0, result.output
+    stack = load_stack(tmp_path / "long.yaml")
+    assert stack.target.max_model_len == 20480
+    assert stack.engine.flags["enable-prefix-caching"] is True
+    head = json.loads((tmp_path / f"{stack.target.model}-eagle3" / "config.json").read_text(encoding="utf-8"))
+    assert head["max_position_embeddings"] == 20480
 
 
 def test_a_shape_can_be_served_over_the_api_and_on_several_gpus(tmp_path: Path) -> None:

@@ -6,8 +6,17 @@
 'user'
 """
 
-from outrider.load.workloads.catalogue import is_workload, load_workload, workload_names
+from outrider.load.workloads.catalogue import is_workload, load_workload, prompt_length, workload_names
 from outrider.load.workloads.files import load_prompts_file
 from outrider.load.workloads.prompt import Message, Prompt, Workload
 
-__all__ = ["Message", "Prompt", "Workload", "is_workload", "load_prompts_file", "load_workload", "workload_names"]
+__all__ = [
+    "Message",
+    "Prompt",
+    "Workload",
+    "is_workload",
+    "load_prompts_file",
+    "load_workload",
+    "prompt_length",
+    "workload_names",
+]

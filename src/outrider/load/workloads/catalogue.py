@@ -27,6 +27,11 @@ def is_workload(name: str) -> bool:
     return name in workload_names() or target_tokens(name) is not None or characters(name) is not None
 
 
+def prompt_length(name: str) -> int | None:
+    """Tokens (`long-<n>k`) or characters (`random-<n>`) of each prompt, where the name says so; else None."""
+    return target_tokens(name) or characters(name)
+
+
 def load_workload(name: str, *, seed: int = 0, count: int | None = None) -> Workload:
     """Build one of Outrider's own workloads.
 
