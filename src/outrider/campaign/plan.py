@@ -24,6 +24,8 @@ _WAVES = 2
 # first decode: they must come from the prefix cache.
 _FROM_CACHE = 1024
 _STEP_COST_WORKLOADS = ("random-64",)
+# A tokenizer may make fewer tokens of a long prompt than its name says, but hardly fewer than this share.
+_SURELY = 0.9
 
 
 class CampaignPlan(BaseModel):
@@ -79,7 +81,7 @@ class CampaignPlan(BaseModel):
 
         Raises:
             StackError: the stack has no such variant.
-            CampaignError: there is no such workload.
+            CampaignError: there is no such workload, or its prompts do not fit into the stack's `max_model_len`.
         """
         default = stack.campaign
         chosen = list(dict.fromkeys(variants or default.variants or stack.variants))
@@ -87,11 +89,14 @@ class CampaignPlan(BaseModel):
             stack.variant(name)
         for name in workloads:
             _check_workload(name)
+        taken = tuple(workloads) or (_STEP_COST_WORKLOADS if step_cost else default.workloads)
+        for name in taken:
+            _check_room(name, max_tokens or default.max_tokens, stack)
         return cls(
             stack=stack.name,
             stack_digest=stack.digest(),
             variants=("baseline", *(v for v in chosen if v != "baseline")),
-            workloads=tuple(workloads) or (_STEP_COST_WORKLOADS if step_cost else default.workloads),
+            workloads=taken,
             concurrency=tuple(sorted(set(concurrency or default.concurrency))),
             repeats=repeats or default.repeats,
             requests=requests or default.requests,
@@ -157,4 +162,17 @@ def _check_workload(name: str) -> None:
         known = workload_names()
         raise CampaignError(
             f"there is no workload {name!r}{did_you_mean(name, known)}", next_step=f"one of: {', '.join(known)}"
+        )
+
+
+def _check_room(name: str, max_tokens: int, stack: Stack) -> None:
+    """Refuse prompts that an engine would answer with an error, after minutes of loading weights."""
+    tokens, limit = prompt_length(name) or 0, stack.target.max_model_len
+    # Random letters are as many tokens only where a token is a byte, as in a cut shape; elsewhere they are fewer.
+    exact = not name.startswith("random-") or stack.engine.flags.get("load-format") == "dummy"
+    if exact and _SURELY * tokens + max_tokens > limit:
+        raise CampaignError(
+            f"workload {name} does not fit into stack {stack.name}",
+            evidence=f"some {tokens:,} tokens of prompt and {max_tokens:,} of answer, max_model_len {limit:,}",
+            next_step="take a shorter workload, or raise target.max_model_len (`outrider shape --max-model-len`)",
         )

@@ -6,7 +6,7 @@ import pytest
 
 from outrider.campaign.plan import CampaignPlan
 from outrider.errors import CampaignError, StackError
-from outrider.stack import find_stack
+from outrider.stack import find_stack, list_stacks
 
 CPU, FLAGSHIP = find_stack("smollm2-cpu"), find_stack("kimi-k2.5-rtx6000x8")
 
@@ -35,6 +35,22 @@ def test_one_engine_at_a_time_starts_each_variant_once_and_ends_with_baseline() 
     assert starts == ["baseline", "ngram", "eagle3", "baseline"]
     assert keys[-1].repeat == FLAGSHIP.campaign.repeats
     assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("name", [stack.stem for stack in list_stacks()])
+def test_the_workloads_of_a_shipped_stack_fit_into_it(name: str) -> None:
+    assert CampaignPlan.for_stack(find_stack(name)).workloads
+
+
+@pytest.mark.parametrize(
+    ("stack", "workload"),
+    [("smollm2-cpu", "long-2k"), ("kimi-shape8-h200", "random-16384"), ("smollm2-cpu", "long-64k")],
+)
+def test_prompts_that_do_not_fit_are_refused_before_anything_is_served(stack: str, workload: str) -> None:
+    with pytest.raises(CampaignError, match="does not fit into stack") as caught:
+        CampaignPlan.for_stack(find_stack(stack), workloads=[workload], max_tokens=256)
+    assert "max_model_len" in caught.value.next_step
+    assert CampaignPlan.for_stack(find_stack(stack), workloads=["random-1500"], max_tokens=256).workloads
 
 
 def test_baseline_is_always_measured_and_first() -> None:

@@ -67,7 +67,7 @@ def test_its_cells_are_waves_of_whole_rounds_without_a_second_start_of_baseline(
 
 def test_waves_of_long_prompts_ask_what_the_warm_up_has_read() -> None:
     stack = step_cost_stack(find_stack("kimi-shape8-h200"), [3])
-    plan = CampaignPlan.for_stack(stack, workloads=["random-16384"], concurrency=[2, 32], step_cost=True)
+    plan = CampaignPlan.for_stack(stack, workloads=["random-2048"], concurrency=[2, 32], step_cost=True)
     assert {(key.concurrency, plan.distinct_prompts(key)) for key in plan.cells()} == {(2, 2), (32, 32)}
-    usual = CampaignPlan.for_stack(stack, workloads=["long-16k"], concurrency=[2])
+    usual = CampaignPlan.for_stack(stack, workloads=["long-2k"], concurrency=[2])
     assert {usual.distinct_prompts(key) for key in usual.cells()} == {None}
