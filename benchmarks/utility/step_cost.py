@@ -1,10 +1,10 @@
-"""What the controller takes of each engine step, alone: nanoseconds a step by batch size.
+"""What the controller takes of each engine step, alone: microseconds a step by batch size and length of a step.
 
     python benchmarks/utility/step_cost.py [--steps 20000]
 
 Feeds the hook step outputs of the engine's form, with k held (no test, no switch) and with k chosen. The engine's clock
-is simulated at 20 ms a step, so that the state file is written as often as it would be; what is measured is this
-process's CPU time.
+is simulated at 20 and at 2 ms a step, so that the state file is written as often as it would be and as few of the short
+steps are taken in as would be; what is measured is this process's CPU time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outrider.vllm_ext.hook import Hook
 from outrider.vllm_ext.settings import Settings
 from outrider.vllm_ext.state_file import StateFile, state_path
 
-_STEP_S = 0.020
+_STEPS_S = (0.020, 0.002)
 
 
 def outputs(batch: int, k: int) -> list[tuple[SimpleNamespace, SimpleNamespace]]:
@@ -40,8 +40,8 @@ def outputs(batch: int, k: int) -> list[tuple[SimpleNamespace, SimpleNamespace]]
     return found
 
 
-def cost_ns(batch: int, steps: int, *, hold: bool) -> float:
-    """CPU nanoseconds of one step."""
+def cost_s(batch: int, steps: int, step_s: float, *, hold: bool) -> tuple[float, int]:
+    """CPU seconds of one step, and how few are taken in at the end (one in so many)."""
     now = [0.0]
     lookup = [0] + [3] * 256
     hook = Hook(
@@ -57,14 +57,14 @@ def cost_ns(batch: int, steps: int, *, hold: bool) -> float:
     spent = 0
     for step in range(steps):
         scheduled, ran = by_k[lookup[batch]][step % 8]
-        now[0] += _STEP_S
+        now[0] += step_s
         began = time.process_time_ns()
         hook.step(scheduled, ran, live)
         spent += time.process_time_ns() - began
     hook.close()
     if hook.fault is not None:
         raise SystemExit(hook.fault)
-    return spent / steps
+    return spent / steps / 1e9, hook.pace.stride
 
 
 def main() -> None:
@@ -72,12 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000)
     steps = parser.parse_args().steps
-    cost_ns(1, 500, hold=True)
-    print("| batch | k held, µs a step | k chosen, µs a step | share of a 20 ms step |")
-    print("|---|---|---|---|")
-    for batch in (1, 8, 32, 128):
-        held, chosen = cost_ns(batch, steps, hold=True), cost_ns(batch, steps, hold=False)
-        print(f"| {batch} | {held / 1e3:.1f} | {chosen / 1e3:.1f} | {max(held, chosen) / (_STEP_S * 1e9):.3%} |")
+    cost_s(1, 500, 0.020, hold=True)
+    print("| step, ms | batch | k held, µs a step | k chosen, µs a step | share of a step | taken in, one in |")
+    print("|---|---|---|---|---|---|")
+    for step_s in _STEPS_S:
+        for batch in (1, 8, 32, 128):
+            (held, _), (chosen, stride) = (cost_s(batch, steps, step_s, hold=hold) for hold in (True, False))
+            share = max(held, chosen) / step_s
+            print(f"| {step_s * 1e3:.0f} | {batch} | {held * 1e6:.1f} | {chosen * 1e6:.1f} | {share:.2%} | {stride} |")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ Steps are timed from the end of one to the end of the next, because with asynchr
 scheduled, and on a GPU running, before the output of the one before is read. That is a step's own time only while
 decode steps follow each other; a step with a prefill in it, the first one after it and anything after a pause do not
 count. What a step really drafted is read from the engine's own output, never from what was asked for.
+
+Where steps are so short that the controller would take more than its share of them, only one in a few is taken in
+(`pace.py`), tests excepted: those last a few steps each.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from outrider.vllm_ext.controller import Controller
+from outrider.vllm_ext.pace import Pace
 from outrider.vllm_ext.settings import SettingsError
 from outrider.vllm_ext.snapshot import snapshot
 
@@ -30,7 +34,7 @@ class Hook:
 
     Attributes:
         fault: why the static schedule is in force instead; None while the controller works.
-        overhead_s: CPU seconds spent here.
+        pace: which steps are taken in, and the CPU seconds spent here.
         other_steps: steps that did not count.
     """
 
@@ -60,7 +64,7 @@ class Hook:
         self._lookup, self._static = lookup, list(lookup or ())
         self.controller: Controller | None = None
         self.fault: str | None = None
-        self.overhead_s, self.other_steps = 0.0, 0
+        self.pace, self.other_steps = Pace(), 0
         self._ended_at, self._exported_at = 0.0, 0.0
         self._decoded, self._drafted = False, -1
         self._yielded: list[int] = []
@@ -80,15 +84,19 @@ class Hook:
         """
         if self.fault is not None:
             return
-        now, before = self._clock(), self._spent()
+        pace = self.pace
+        due = pace.begin()
+        now, before = self._clock(), self._spent() if pace.weight else 0.0
+        whole = True
         try:
-            self._step(now, scheduled, output, live)
-            if now - self._exported_at >= _EXPORT_EVERY_S:
-                self._export(now)
+            whole = self._step(now, scheduled, output, live, due=due)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self._fall_back(error)
             self._export(now)
-        self.overhead_s += self._spent() - before
+        if pace.weight:
+            pace.spent(self._spent() - before, whole=whole)
+        if now - self._exported_at >= _EXPORT_EVERY_S:
+            self._export(now)
 
     def close(self) -> None:
         """Take the exported figures away."""
@@ -103,7 +111,8 @@ class Hook:
         self._static[1:] = [settings.prior_k(batch) for batch in range(1, len(lookup))]
         self.controller = Controller(settings, lookup)
 
-    def _step(self, now: float, scheduled: Any, output: Any, live: Container[str]) -> None:
+    def _step(self, now: float, scheduled: Any, output: Any, live: Container[str], *, due: bool) -> bool:
+        """Follow a step, and take it in if it is due or a test goes on; whether it was taken in."""
         batch = len(scheduled.num_scheduled_tokens)
         drafted = scheduled.num_spec_tokens_to_schedule
         verified = self._drafted
@@ -119,7 +128,12 @@ class Hook:
         self._drafted = -1 if getattr(scheduled, "skip_drafts", False) else drafted
         if not decodes or self.controller is None:
             self.other_steps += 1
-            return
+            return False
+        if seconds is not None:
+            self.pace.stepped(seconds)
+        if not due and self.controller.band_of(batch).test is None:
+            self.pace.followed += 1
+            return False
         yielded = self._yielded
         for m in range(len(yielded)):
             yielded[m] = 0
@@ -130,6 +144,7 @@ class Hook:
         if switch is not None:
             self._log.info("utility: batch %s: k %d -> %d: %s", switch.band, switch.before, switch.after, switch.why)
             self._export(now)
+        return True
 
     def _fall_back(self, error: Exception) -> None:
         self.fault = f"{type(error).__name__}: {error}"
@@ -138,10 +153,11 @@ class Hook:
         self._log.error("utility: off, the static schedule is in force: %s", self.fault)
 
     def _export(self, now: float) -> None:
+        before = self._spent()
         self._exported_at = now
-        self._state.write(
-            snapshot(self.controller, fault=self.fault, overhead_s=self.overhead_s, other_steps=self.other_steps)
-        )
+        self.pace.choose()
+        self._state.write(snapshot(self.controller, self.pace, fault=self.fault, other_steps=self.other_steps))
+        self.pace.total_s += self._spent() - before
 
 
 def _lengths(output: Any, live: Container[str]) -> Iterable[int]:

@@ -64,7 +64,10 @@ def _totals(data: dict[str, Any]) -> Iterator[Metric]:
     overhead = CounterMetricFamily(_PREFIX + "overhead_seconds", "CPU time that the controller took in the engine core")
     overhead.add_metric([], data["overhead_s"])
     yield overhead
-    steps = CounterMetricFamily(_PREFIX + "steps", "engine steps: clean ones count, others do not", labels=["kind"])
+    yield _gauge("stride", "one step in so many is taken in while nothing is tried", data["stride"])
+    steps = CounterMetricFamily(
+        _PREFIX + "steps", "engine steps: clean ones count; followed ones would", labels=["kind"]
+    )
     for kind, count in data["steps"].items():
         steps.add_metric([kind], count)
     yield steps

@@ -9,23 +9,27 @@ from outrider.vllm_ext.step_time import typical
 if TYPE_CHECKING:
     from outrider.vllm_ext.band import Band
     from outrider.vllm_ext.controller import Controller
+    from outrider.vllm_ext.pace import Pace
 
 
-def snapshot(
-    controller: Controller | None, *, fault: str | None, overhead_s: float, other_steps: int
-) -> dict[str, Any]:
+def snapshot(controller: Controller | None, pace: Pace, *, fault: str | None, other_steps: int) -> dict[str, Any]:
     """What is exported; bands that were never used are left out.
 
     Args:
         controller: None if it could not be made.
+        pace: what the controller took so far, and how many steps it takes in.
         fault: why the static schedule is in force; None while the controller works.
-        overhead_s: seconds spent in the hook so far.
         other_steps: steps that did not count.
     """
     data: dict[str, Any] = {
         "fault": fault,
-        "overhead_s": overhead_s,
-        "steps": {"clean": controller.clean_steps if controller else 0, "other": other_steps},
+        "overhead_s": pace.total_s,
+        "stride": pace.stride,
+        "steps": {
+            "clean": controller.clean_steps if controller else 0,
+            "followed": pace.followed,
+            "other": other_steps,
+        },
         "tokens_per_step": {},
         "bands": [],
     }

@@ -30,6 +30,7 @@ from outrider.observe.panels import DATASOURCE
 from outrider.observe.rules import groups, recorded_names
 from outrider.observe.series import EXPORTED
 from outrider.vllm_ext.metrics import StateCollector
+from outrider.vllm_ext.pace import Pace
 from outrider.vllm_ext.snapshot import snapshot
 from outrider.vllm_ext.state_file import StateFile
 
@@ -50,7 +51,7 @@ def utility_names() -> set[str]:
     """What the controller of an `auto` variant publishes once it has changed k, tested and met a fault."""
     engine = Engine(settings(3), seed=1)
     engine.run(Traffic({0: 1.0, 1: 1.3, 2: 1.6, 3: 1.9}, acceptance=0.2), 800)
-    data = snapshot(engine.controller, fault="injected", overhead_s=0.01, other_steps=7)
+    data = snapshot(engine.controller, Pace(), fault="injected", other_steps=7)
     with tempfile.TemporaryDirectory() as directory:
         state = Path(directory) / "outrider-utility" / "1.json"
         StateFile(state, logging.getLogger("test")).write(data)

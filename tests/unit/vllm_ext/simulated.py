@@ -30,13 +30,17 @@ class Traffic:
 
 @dataclass
 class Engine:
-    """Runs steps through a controller as the engine would, k following the lookup one step later."""
+    """Runs steps through a controller as the engine would, k following the lookup one step later.
+
+    With a `stride` only one in so many is taken in while nothing is tried, as by the hook.
+    """
 
     settings: Settings
     seed: int = 0
     largest_batch: int = 32
     noise: float = 0.05
     outliers: float = 0.01
+    stride: int = 1
     switches: list[Switch] = field(default_factory=list)
     ks: list[int] = field(default_factory=list)
 
@@ -45,6 +49,7 @@ class Engine:
         self.lookup = [0] + [self.settings.prior_k(b) for b in range(1, self.largest_batch + 1)]
         self.controller = Controller(self.settings, self.lookup)
         self._drafted = -1
+        self._steps = 0
 
     def run(self, traffic: Traffic, steps: int) -> float:
         """Speed over the steps against k = 0 without noise: request-steps' tokens per unit of k = 0 step time."""
@@ -61,7 +66,9 @@ class Engine:
                 yielded[m] += 1
             took = 0.020 * traffic.cost[k] * self.random.lognormvariate(0.0, self.noise)
             seen = took * (10.0 if self.random.random() < self.outliers else 1.0)
-            if verified >= 0:
+            self._steps += 1
+            testing = self.controller.band_of(traffic.batch).test is not None
+            if verified >= 0 and (testing or self._steps % self.stride == 0):
                 switch = self.controller.observe(traffic.batch, verified, k, yielded, seen)
                 if switch is not None:
                     self.switches.append(switch)

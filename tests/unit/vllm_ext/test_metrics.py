@@ -15,6 +15,7 @@ from tests.unit.vllm_ext.simulated import Engine, Traffic, settings
 
 from outrider.vllm_ext import metrics, state_file
 from outrider.vllm_ext.hook import Hook
+from outrider.vllm_ext.pace import Pace
 from outrider.vllm_ext.snapshot import snapshot
 from outrider.vllm_ext.state_file import StateFile, read_state, state_path
 
@@ -42,7 +43,9 @@ def test_the_figures_of_the_core_are_on_the_servers_metrics() -> None:
     engine = Engine(settings(3), seed=1)
     engine.run(Traffic({0: 1.0, 1: 1.3, 2: 1.6, 3: 1.9}, acceptance=0.2), 800)
     engine.run(Traffic({0: 1.0, 1: 1.1, 2: 1.2, 3: 1.3}, acceptance=0.7, batch=8), 400)
-    StateFile(state_path(), LOG).write(snapshot(engine.controller, fault=None, overhead_s=0.01, other_steps=7))
+    pace = Pace()
+    pace.total_s, pace.followed, pace.stride = 0.01, 900, 4
+    StateFile(state_path(), LOG).write(snapshot(engine.controller, pace, fault=None, other_steps=7))
 
     found = scraped()
 
@@ -57,6 +60,8 @@ def test_the_figures_of_the_core_are_on_the_servers_metrics() -> None:
     assert found["outrider_utility_step_seconds"]["7-8", "3"] == pytest.approx(0.026, rel=0.1)
     assert found["outrider_utility_tokens_per_step"]["0",] == 1.0
     assert found["outrider_utility_steps_total"]["other",] == 7
+    assert found["outrider_utility_steps_total"]["followed",] == 900
+    assert found["outrider_utility_stride"] == {(): 4}
     assert found["outrider_utility_overhead_seconds_total"] == {(): 0.01}
     assert sum(found["outrider_utility_phase"][("1", phase)] for phase in ("set", "test")) == 1
 
