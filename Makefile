@@ -118,6 +118,8 @@ lock: ## Compile requirements/*.lock (needs uv)
 	  --extra dashboards --extra dev pyproject.toml -o requirements/dev.lock
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --override requirements/excluded.txt requirements/train.in -o requirements/train.lock
+	@echo triton==3.9.0 | uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-emit-index-url \
+	  --no-header --no-annotate - -o requirements/interpreted-triton.lock
 
 lock-images: env ## Compile the images' locks (needs uv) and pin their bases by digest (needs the registries)
 	@$(COMPILE) --python-version 3.11 -c requirements/dev.lock requirements/serve-cpu.in -o requirements/serve-cpu.lock

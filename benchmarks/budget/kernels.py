@@ -1,8 +1,8 @@
 """The Triton kernels of the expert budget beside the tensor operations that they replace: same choice? how long?
 
 On a GPU it compares and times both, replayed from CUDA graphs as in the engine. Without one it compares fewer shapes
-in Triton's interpreter: `TRITON_INTERPRET=1 python benchmarks/budget/kernels.py`, where triton is installed. That is
-not in the embedded environment: the CPU engine would take another model runner for it.
+in Triton's interpreter, as `tests/integration/vllm_ext/test_budget_kernels.py` does with a Triton of its own: one
+in the embedded environment would make the CPU engine take another model runner.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ client() {
   beside_the_engines_client kimi-shape8-h200 kimi-shape8 random-64 "$RESULTS/h200-kimi-client" 4 ${BATCHES:-8 32}
 }
 
-# With VLLM_USE_V2_MODEL_RUNNER=0 the drafter's passes are put off at k = 0; RUN tells the runs apart.
+# With VLLM_USE_V2_MODEL_RUNNER=0 or OUTRIDER_DEFERRED_PASS_V2=1 the drafter's passes are put off at k = 0; RUN tells the
+# runs apart.
 auto() {
   part "a variant that chooses k as users come and go, 8 layers on one GPU"
   shape kimi-shape8-h200 8 1

@@ -1,7 +1,7 @@
-"""Requests decoded at k = 0 for a while and then drafted for, as JSON: `python deferred_answers.py MODEL HEAD HOW`.
+"""Requests decoded at k = 0 for a while and then drafted for, as JSON: `deferred_answers.py MODEL HEAD HOW SIZE`.
 
 HOW: `engine`, the engine's own pass a step; `deferred`, passes put off and made up for; `forgotten`, put off and never
-made up for. Run as a program, because an engine has its process to itself.
+made up for. SIZE: tokens of the longer answers. Run as a program, because an engine has its process to itself.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ import sys
 from vllm import LLM, SamplingParams
 from vllm.inputs import TokensPrompt
 
-from outrider.vllm_ext.deferred_pass.passes import DeferredPasses
+from outrider.vllm_ext.deferred_pass.policy import Deferred
 
 PROMPTS = (
     "Write about the history of bread.",
     "Copy this list: " + ", ".join(f"item {i} costs {i * 7 % 50} euros" for i in range(16)) + ". Copy:",
     "Explain how a bicycle stays upright.",
 )
-# Three requests at once are decoded at k = 0, two are drafted for. The first ends early; the last begins late.
-LENGTHS = (45, 160, 160)
 
 
-def main(model: str, head: str, how: str) -> None:
+def main(model: str, head: str, how: str, size: int) -> None:
     """Greedy answers, what was accepted of the drafts, and passes put off and made up for."""
     if how != "engine":
         os.environ["OUTRIDER_DEFERRED_PASS"] = "7"
     if how == "forgotten":
-        DeferredPasses.catch_up = DeferredPasses.forget
+        Deferred.catch_up = Deferred.forget
     llm = LLM(
         model=model,
         dtype="float32",
@@ -46,7 +44,9 @@ def main(model: str, head: str, how: str) -> None:
         },
     )
     tokens = [llm.get_tokenizer().encode(prompt) for prompt in PROMPTS]
-    sampling = [SamplingParams(temperature=0, max_tokens=length, ignore_eos=True) for length in LENGTHS]
+    # Three requests at once are decoded at k = 0, two are drafted for: the first ends early.
+    lengths = (5 + size // 4, size, size)
+    sampling = [SamplingParams(temperature=0, max_tokens=length, ignore_eos=True) for length in lengths]
     outputs = llm.generate([TokensPrompt(prompt_token_ids=one) for one in tokens], sampling, use_tqdm=False)
     counters = {
         metric.name: metric.value
@@ -63,4 +63,4 @@ def main(model: str, head: str, how: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:4], int(sys.argv[4]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.vllm_ext.deferred_pass.passes import DeferredPasses
 from outrider.vllm_ext.deferred_pass.plugin import attach
+from outrider.vllm_ext.deferred_pass.v1 import DeferredPasses
+from outrider.vllm_ext.deferred_pass.v2 import SpeculatorPasses
 
 BLOCK, BLOCKS, LONGEST, WIDTH, MOST_TOKENS = 4, 60, 30, 3, 12
 
@@ -80,6 +82,7 @@ class Engine:
         self.blocks: dict[str, list[int]] = {}
         self.free = list(range(BLOCKS))
         self.born = 0
+        self.written: set[int] = set()  # blocks that had an owner in the last step
         self.buffers: dict[str, torch.Tensor] = {}
         self.propose: Any = self.proposer.propose
         if most_steps is not None:
@@ -92,6 +95,15 @@ class Engine:
         kept[: len(value)] = value
         return kept[: len(value)]
 
+    def forward(self) -> None:
+        """The target's part of a step: where groups of caches share one memory it writes into blocks that are new."""
+        if isinstance(self.propose, DeferredPasses):
+            self.propose.before_step(self.requests)
+        owned = {block for blocks in self.blocks.values() for block in blocks}
+        for block in sorted(owned - self.written):
+            self.proposer.cache[block * BLOCK : (block + 1) * BLOCK] = -2.0
+        self.written = owned
+
     def step(self) -> None:
         # Always the same draws, so that two engines of one seed live through the same.
         joins, leaves, swaps, k = (self.random.random() for _ in range(4))
@@ -100,6 +112,7 @@ class Engine:
         if self.requests and leaves < 0.12:
             gone.add(self.random.choice(sorted(self.requests)))
         for name in sorted(gone):
+            self.written -= set(self.blocks[name])
             self.free = self.blocks.pop(name) + self.free
             del self.requests[name]
         if len(self.requests) > 1 and swaps < 0.05:
@@ -119,6 +132,7 @@ class Engine:
                 slots.append(self.blocks[name][at // BLOCK] * BLOCK + at % BLOCK)
             counts.append(len(tokens) - first)
             follows.append(self.random.randrange(100))
+        self.forward()
         starts = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32)
         table = torch.zeros(len(counts), 8, dtype=torch.int32)
         for row, blocks in enumerate(self.blocks[name] for name in self.requests):
@@ -188,11 +202,19 @@ def worker(**proposer: Any) -> Any:
         "set_inputs_first_pass": None, "propose": lambda **_: "drafts",
     }  # fmt: skip
     runner = SimpleNamespace(
-        drafter=SimpleNamespace(**known | proposer),
-        input_batch=SimpleNamespace(req_ids=["a"]),
-        parallel_config=SimpleNamespace(data_parallel_size=1),
+        drafter=SimpleNamespace(**known | proposer), input_batch=SimpleNamespace(req_ids=["a"]), **around()
     )
     return SimpleNamespace(model_runner=runner)
+
+
+def around() -> dict[str, Any]:
+    """What both model runners have."""
+    parallel = {"data_parallel_size": 1, "prefill_context_parallel_size": 1, "enable_eplb": False}
+    return {
+        "parallel_config": SimpleNamespace(**parallel),
+        "vllm_config": SimpleNamespace(kv_transfer_config=None),
+        "execute_model": lambda scheduled, **_: scheduled,
+    }
 
 
 @pytest.mark.parametrize(
@@ -211,22 +233,47 @@ def test_a_drafter_of_another_kind_is_left_alone(unlike: dict[str, Any], caplog:
     assert "k = 0 costs a pass of the drafter a step" in caplog.text
 
 
-def test_other_model_runners_and_data_parallel_ranks_are_left_alone() -> None:
-    v2 = SimpleNamespace(model_runner=SimpleNamespace(speculator=object()))
-    assert not attach(v2, 16)
-    ranks = worker()
-    ranks.model_runner.parallel_config.data_parallel_size = 2
-    assert not attach(ranks, 16)
+def test_a_model_runner_that_it_does_not_know_is_left_alone() -> None:
+    assert not attach(SimpleNamespace(model_runner=SimpleNamespace(speculator=object(), **around())), 16)
+    assert not attach(SimpleNamespace(model_runner=SimpleNamespace(**around())), 16)
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value"),
+    [
+        ("parallel_config", "data_parallel_size", 2),
+        ("parallel_config", "prefill_context_parallel_size", 2),
+        ("parallel_config", "enable_eplb", True),
+        ("vllm_config", "kv_transfer_config", object()),
+    ],
+)
+def test_ranks_that_wait_for_each_other_and_caches_that_are_handed_on_are_left_alone(
+    config: str, field: str, value: object
+) -> None:
+    made = worker()
+    setattr(getattr(made.model_runner, config), field, value)
+    assert not attach(made, 16)
 
 
 def test_after_an_error_the_engine_goes_on_in_its_own_way(caplog: pytest.LogCaptureFixture) -> None:
     made = worker()
-    propose = made.model_runner.drafter.propose
+    propose, execute = made.model_runner.drafter.propose, made.model_runner.execute_model
     assert attach(made, 16)
     assert made.model_runner.drafter.propose is not propose
+    assert made.model_runner.execute_model is not execute
     # No metadata: what this version hands over is not what the module knows.
     assert made.model_runner.drafter.propose(num_speculative_tokens=0) == "drafts"
     assert made.model_runner.drafter.propose is propose
+    assert made.model_runner.execute_model is execute
+    assert "off after an error" in caplog.text
+
+
+def test_a_step_that_says_nothing_of_its_requests_is_run_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    made = worker()
+    assert attach(made, 16)
+    assert made.model_runner.execute_model("no scheduler output", dummy_run=True) == "no scheduler output"
+    assert not caplog.text
+    assert made.model_runner.execute_model("no scheduler output") == "no scheduler output"
     assert "off after an error" in caplog.text
 
 
@@ -244,3 +291,96 @@ def test_a_batch_of_which_no_two_steps_fit_into_a_pass_is_left_to_the_engine() -
     for _ in range(20):
         engine.step()
     assert (engine.propose.put_off, engine.proposer.passes) == (0, 20)
+
+
+class Tables:
+    """Block tables of the V2 runner: what its kernels see are those that were gathered last."""
+
+    def __init__(self) -> None:
+        self.gathered: list[int] = []
+
+    def gather_block_tables(self, idx_mapping: torch.Tensor, *, num_reqs_padded: int) -> None:
+        self.gathered = [*idx_mapping.tolist(), num_reqs_padded]
+
+
+def v2_step(passes: SpeculatorPasses, names: str, k: int, **changes: Any) -> Any:
+    count = len(names)
+    batch = {
+        "req_ids": list(names), "num_reqs": count, "num_reqs_after_padding": count + 1, "num_tokens": count,
+        "num_draft_tokens": 0, "has_prefill": False, "idx_mapping": torch.tensor([ord(one) - 97 for one in names]),
+        "positions": torch.arange(count + 3), "seq_lens_cpu_upper_bound": torch.ones(count, dtype=torch.int32),
+    } | changes  # fmt: skip
+    aux = [torch.ones(count + 3, 2), torch.ones(count + 3, 2)]
+    return passes(
+        SimpleNamespace(**batch), None, None, aux[0], aux, None, None, torch.arange(26)[:, None], None, None, None,
+        num_speculative_tokens=k, dp_sync_state=None, mm_inputs=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def v2(monkeypatch: pytest.MonkeyPatch) -> SpeculatorPasses:
+    """Passes over a speculator that drafts nothing; what is made up for is noted in `ran`."""
+    speculator = SimpleNamespace(block_tables=Tables(), draft_tokens=torch.zeros(8, 3, dtype=torch.int64))
+    passes = SpeculatorPasses(speculator, lambda *_, **__: "drafts", nullcontext, most_steps=4, most_tokens=64)
+    passes.ran = []  # type: ignore[attr-defined]
+
+    def run(steps: list[Any], requests: list[str]) -> None:
+        passes.ran.append(("".join(requests), len(steps)))  # type: ignore[attr-defined]
+        speculator.block_tables.gather_block_tables(steps[-1].slots, num_reqs_padded=len(requests))
+
+    monkeypatch.setattr(passes, "run", run)
+    return passes
+
+
+def test_v2_keeps_copies_of_one_row_a_request_and_answers_with_no_drafts(v2: SpeculatorPasses) -> None:
+    drafts = v2_step(v2, "db", 0)
+    assert drafts.tolist() == [[-1, -1, -1]] * 2
+    (kept,) = v2._steps
+    assert (kept.tokens.tolist(), kept.slots.tolist(), kept.positions.tolist()) == ([3, 1], [3, 1], [0, 1])
+    assert kept.hidden.shape == (2, 4)
+    assert v2.ran == []  # type: ignore[attr-defined]
+
+
+def test_v2_makes_up_before_others_get_the_slots_and_before_drafting(v2: SpeculatorPasses) -> None:
+    v2_step(v2, "ab", 0)
+    v2_step(v2, "ab", 0)
+    v2.before_step({"a": 1, "b": 1})
+    assert v2.ran == []  # type: ignore[attr-defined]
+    v2.before_step({"a": 1, "c": 1})
+    assert v2.ran == [("ab", 2)]  # type: ignore[attr-defined]
+    v2_step(v2, "ac", 0)
+    assert v2_step(v2, "ca", 3) == "drafts"
+    assert v2.ran == [("ab", 2), ("ac", 1)]  # type: ignore[attr-defined]
+    # The engine's own pass finds the blocks where it had put them: of its order, with its padding.
+    assert v2._speculator.block_tables.gathered == [2, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"has_prefill": True}, {"num_tokens": 5, "num_draft_tokens": 3}, {"num_tokens": 1}]
+)
+def test_v2_leaves_other_steps_to_the_engine(v2: SpeculatorPasses, changes: dict[str, Any]) -> None:
+    assert v2_step(v2, "ab", 0, **changes) == "drafts"
+    assert v2.put_off == 0
+    assert v2._speculator.block_tables.gathered == []
+
+
+def v2_worker(**unlike: Any) -> Any:
+    known = {
+        "method": "eagle3", "advance_draft_positions": True, "max_num_tokens": 64, "propose": lambda *_, **__: "drafts",
+        "_build_uniform_attn_metadata": None,
+    }  # fmt: skip
+    runner = SimpleNamespace(speculator=SimpleNamespace(**known | unlike), _draft_workspace_lane=1, **around())
+    return SimpleNamespace(model_runner=runner)
+
+
+@pytest.mark.parametrize("unlike", [{"method": "mtp"}, {"advance_draft_positions": False}])
+def test_a_speculator_of_another_kind_is_left_alone(unlike: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTRIDER_DEFERRED_PASS_V2", "1")
+    assert attach(v2_worker(), 16)
+    assert not attach(v2_worker(**unlike), 16)
+
+
+def test_on_the_v2_runner_it_has_to_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "vllm.outrider_deferred_pass"):
+        assert not attach(v2_worker(), 16)
+    assert "OUTRIDER_DEFERRED_PASS_V2=1 switches it on" in caplog.text

@@ -1,12 +1,19 @@
-"""The entry point: puts `DeferredPasses` before the proposer of a worker that has one it knows."""
+"""The entry point: puts passes off in a worker whose drafter it knows, of the V1 or of the V2 model runner."""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outrider.vllm_ext.deferred_pass.v1 import DeferredPasses
+    from outrider.vllm_ext.deferred_pass.v2 import SpeculatorPasses
 
 VARIABLE = "OUTRIDER_DEFERRED_PASS"
+# On the V2 model runner passes are put off only where this is 1: exact on a CPU, with interpreted kernels and without
+# graphs, and not run on a GPU yet.
+V2_VARIABLE = "OUTRIDER_DEFERRED_PASS_V2"
 # Name of the entry point, for VLLM_PLUGINS.
 PLUGIN = "outrider_deferred_pass"
 # Passes put off at most. One over 16 tokens of a request costs little more than one over 1 where starting kernels and
@@ -57,51 +64,89 @@ def register() -> None:
 
 
 def attach(worker: Any, most_steps: int) -> bool:
-    """Put passes off in a worker whose proposer allows it; whether it does. Else the engine goes on in its own way."""
+    """Put passes off in a worker whose drafter allows it; whether it does. Else the engine goes on in its own way."""
     if hasattr(worker, "outrider_deferred_passes"):
         return True
     runner = worker.model_runner
-    proposer = getattr(runner, "drafter", None)
-    if why := _obstacle(runner, proposer):
+    # The V2 model runner has a speculator where the V1 has a drafter.
+    drafter = getattr(runner, "speculator", None) or getattr(runner, "drafter", None)
+    if why := _obstacle(runner, drafter):
         _LOG.warning("deferred pass: off, %s; k = 0 costs a pass of the drafter a step", why)
         return False
-    # torch and the engine are imported here: a process without a model has no need of them.
-    from outrider.vllm_ext.deferred_pass.passes import DeferredPasses  # noqa: PLC0415
+    assert drafter is not None
+    engine_propose, engine_execute = drafter.propose, runner.execute_model
+    passes = _passes(runner, drafter, most_steps)
 
-    assert proposer is not None
-    engine_propose = proposer.propose
-    passes = DeferredPasses(
-        engine_propose,
-        lambda: runner.input_batch.req_ids,
-        most_steps=most_steps,
-        most_tokens=min(ROWS, proposer.max_num_tokens),
-    )
+    def off() -> None:
+        drafter.propose, runner.execute_model = engine_propose, engine_execute
+        passes.forget()
+        _LOG.exception("deferred pass: off after an error; k = 0 costs a pass of the drafter a step")
 
-    def propose(**inputs: Any) -> Any:
+    def propose(*inputs: Any, **more: Any) -> Any:
         try:
-            return passes(**inputs)
+            return passes(*inputs, **more)
         except Exception:  # noqa: BLE001 - whatever it is, the engine has a way of its own
-            proposer.propose = engine_propose
-            passes.forget()
-            _LOG.exception("deferred pass: off after an error; k = 0 costs a pass of the drafter a step")
-            return engine_propose(**inputs)
+            off()
+            return engine_propose(*inputs, **more)
 
-    proposer.propose = propose
+    def execute_model(scheduled: Any, *inputs: Any, **more: Any) -> Any:
+        try:
+            if not more.get("dummy_run"):
+                passes.before_step(scheduled.num_scheduled_tokens)
+        except Exception:  # noqa: BLE001 - as above
+            off()
+        return engine_execute(scheduled, *inputs, **more)
+
+    drafter.propose, runner.execute_model = propose, execute_model
     worker.outrider_deferred_passes = passes
     _LOG.info("deferred pass: while k is 0, up to %d passes of the drafter become one", most_steps)
     return True
 
 
-def _obstacle(runner: Any, proposer: Any) -> str | None:
+def _passes(runner: Any, drafter: Any, most_steps: int) -> DeferredPasses | SpeculatorPasses:
+    # torch and the engine are imported here: a process without a model has no need of them.
+    from outrider.vllm_ext.deferred_pass.v1 import DeferredPasses  # noqa: PLC0415
+    from outrider.vllm_ext.deferred_pass.v2 import SpeculatorPasses  # noqa: PLC0415
+
+    most_tokens = min(ROWS, drafter.max_num_tokens)
+    if _is_v1(drafter):
+        ids = lambda: runner.input_batch.req_ids  # noqa: E731 - read anew at each step
+        return DeferredPasses(drafter.propose, ids, most_steps=most_steps, most_tokens=most_tokens)
+    from vllm.v1.worker.workspace import use_workspace_lane  # noqa: PLC0415
+
+    return SpeculatorPasses(
+        drafter,
+        drafter.propose,
+        lambda: use_workspace_lane(runner._draft_workspace_lane),  # noqa: SLF001 - as around the engine's own pass
+        most_steps=most_steps,
+        most_tokens=most_tokens,
+    )
+
+
+def _is_v1(drafter: Any) -> bool:
+    return hasattr(drafter, "set_inputs_first_pass")
+
+
+def _obstacle(runner: Any, drafter: Any) -> str | None:
     """Why passes cannot be put off here; None if they can."""
-    if proposer is None or not hasattr(proposer, "set_inputs_first_pass"):
-        return "this model runner has no proposer that it knows"
-    if proposer.method not in METHODS or not proposer.pass_hidden_states_to_model:
-        return f"method {proposer.method} is none of {', '.join(sorted(METHODS))}"
-    if proposer.needs_extra_input_slots or proposer.constant_draft_positions or proposer.uses_mrope:
-        return "its drafter keeps its cache in another way"
-    if proposer.supports_mm_inputs:
-        return "its drafter takes images"
-    if runner.parallel_config.data_parallel_size > 1:
-        return "data parallel ranks run their passes together"
-    return None
+    if drafter is None or not (_is_v1(drafter) or hasattr(drafter, "_build_uniform_attn_metadata")):
+        return "this model runner has no drafter that it knows"
+    parallel = runner.parallel_config
+    untried = not _is_v1(drafter) and os.environ.get(V2_VARIABLE) != "1"
+    found = [
+        (untried, f"it has not run on a GPU's V2 model runner yet ({V2_VARIABLE}=1 switches it on)"),
+        (drafter.method not in METHODS, f"method {drafter.method} is none of {', '.join(sorted(METHODS))}"),
+        (_keeps_another_cache(drafter), "its drafter keeps its cache in another way"),
+        (parallel.data_parallel_size > 1, "data parallel ranks run their passes together"),
+        (parallel.prefill_context_parallel_size > 1, "prompts are split over ranks"),
+        (parallel.enable_eplb, "experts are moved between ranks"),
+        (runner.vllm_config.kv_transfer_config is not None, "caches are handed to another engine as they are"),
+    ]
+    return next((why for stands, why in found if stands), None)
+
+
+def _keeps_another_cache(drafter: Any) -> bool:
+    if not _is_v1(drafter):
+        return not drafter.advance_draft_positions
+    unlike = drafter.needs_extra_input_slots or drafter.constant_draft_positions or drafter.uses_mrope
+    return bool(unlike or drafter.supports_mm_inputs or not drafter.pass_hidden_states_to_model)

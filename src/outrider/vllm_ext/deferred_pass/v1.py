@@ -1,4 +1,4 @@
-"""What is kept of the passes put off, and when they are made up for. Knows the proposer of the V1 model runner only."""
+"""Passes of the V1 model runner's proposer: what is kept of one, and how one over several steps is run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from outrider.vllm_ext.deferred_pass.policy import Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,14 +34,8 @@ class _Inputs:
     slots: torch.Tensor
 
 
-class DeferredPasses:
+class DeferredPasses(Deferred[_Inputs]):
     """Takes the place of a proposer's `propose`.
-
-    A pass is put off if nothing is to be drafted and each request has one new token: a plain decode step. It is made up
-    for before anything could read or replace what it writes: before the next step that drafts or holds a prefill,
-    before a step of other requests than the last one's, whose blocks may have been given away by then, and at latest
-    after so many steps. Where not even two steps fit into a pass, none is put off. What is written then is what the
-    engine would have written step by step.
 
     Args:
         propose: the engine's own, bound to its proposer.
@@ -51,47 +47,34 @@ class DeferredPasses:
     def __init__(
         self, propose: Callable[..., Any], requests: Callable[[], Sequence[str]], *, most_steps: int, most_tokens: int
     ) -> None:
+        super().__init__(most_steps=most_steps, most_tokens=most_tokens)
         self._propose, self._requests = propose, requests
-        self._most_steps, self._most_tokens = most_steps, most_tokens
-        self._steps: list[_Inputs] = []
-        self._of: list[str] = []
         self._last: dict[str, Any] = {}
-        self.put_off = 0
-        self.made_up = 0
 
     def __call__(self, *, num_speculative_tokens: int, **inputs: Any) -> Any:
         """As the engine calls `propose`; without drafts an empty tensor of shape [requests, 0]."""
         requests = list(self._requests())
-        room = 2 * len(requests) <= self._most_tokens
-        if num_speculative_tokens or not room or not _is_plain_decode(inputs, len(requests)):
-            self.catch_up()
+        if not self.takes(requests, plain=not num_speculative_tokens and _is_plain_decode(inputs, len(requests))):
             return self._propose(num_speculative_tokens=num_speculative_tokens, **inputs)
-        if requests != self._of:
-            self.catch_up()
         self._put_off(requests, inputs)
-        if len(self._steps) >= self._most_steps or (len(self._steps) + 1) * len(requests) > self._most_tokens:
-            self.catch_up()
         next_tokens = inputs["next_token_ids"]
         return torch.empty(len(requests), 0, device=next_tokens.device, dtype=torch.int64)
 
-    def catch_up(self) -> None:
-        """Run the passes put off as one: of each request, the tokens of these steps one after the other."""
-        steps, requests, last = self._steps, len(self._of), self._last
-        if not steps:
-            return
-        self._steps, self._of, self._last = [], [], {}
+    def run(self, steps: list[_Inputs], requests: list[str]) -> None:
+        """The engine's pass, over all steps of each request."""
+        last, self._last = self._last, {}
         count = len(steps)
 
         def by_request(name: str) -> torch.Tensor:
             return torch.stack([getattr(step, name) for step in steps], dim=1).flatten(0, 1)
 
         was = last["common_attn_metadata"]
-        starts = torch.arange(requests + 1, dtype=was.query_start_loc_cpu.dtype) * count
+        starts = torch.arange(len(requests) + 1, dtype=was.query_start_loc_cpu.dtype) * count
         metadata = replace(
             was,
             query_start_loc=starts.to(was.query_start_loc.device, was.query_start_loc.dtype),
             query_start_loc_cpu=starts,
-            num_actual_tokens=requests * count,
+            num_actual_tokens=len(requests) * count,
             max_query_len=count,
             slot_mapping=by_request("slots"),
             positions=None if was.positions is None else by_request("positions"),
@@ -109,16 +92,18 @@ class DeferredPasses:
                 "common_attn_metadata": metadata,
             }
         )
-        self.made_up += 1
-
-    def forget(self) -> None:
-        """Give up what was put off: the drafter will not know these tokens, and its drafts are refused more often."""
-        self._steps, self._of, self._last = [], [], {}
 
     def _put_off(self, requests: list[str], inputs: dict[str, Any]) -> None:
         # The engine writes the next step into the same buffers.
         metadata = inputs["common_attn_metadata"]
-        self._steps.append(
+        values = {one.name: getattr(metadata, one.name) for one in fields(metadata)}
+        kept = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
+        kept |= {name: value.copy() for name, value in values.items() if isinstance(value, np.ndarray)}
+        self._last = inputs | {
+            "common_attn_metadata": replace(metadata, **kept),
+            "next_token_ids": inputs["next_token_ids"].clone(),
+        }
+        self.keep(
             _Inputs(
                 inputs["target_token_ids"].clone(),
                 inputs["target_positions"].clone(),
@@ -126,15 +111,6 @@ class DeferredPasses:
                 metadata.slot_mapping[: len(requests)].clone(),
             )
         )
-        values = {one.name: getattr(metadata, one.name) for one in fields(metadata)}
-        kept = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
-        kept |= {name: value.copy() for name, value in values.items() if isinstance(value, np.ndarray)}
-        self._of = requests
-        self._last = inputs | {
-            "common_attn_metadata": replace(metadata, **kept),
-            "next_token_ids": inputs["next_token_ids"].clone(),
-        }
-        self.put_off += 1
 
 
 def _is_plain_decode(inputs: dict[str, Any], requests: int) -> bool:
