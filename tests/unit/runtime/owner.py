@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from outrider.engine.base import Launch
@@ -17,7 +18,7 @@ def wait_for_ever(*_: object) -> None:
     sys.stdout.write("waiting\n")
     sys.stdout.flush()
     while True:
-        signal.pause()
+        time.sleep(0.2)  # a signal that comes just before a wait without a limit would be noticed never
 
 
 def main() -> None:
