@@ -8,6 +8,8 @@ import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -16,7 +18,6 @@ from outrider.provision.errors import ProvisionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from threading import Thread
 
     from outrider.provision.run_directory import RunDirectory
 
@@ -80,6 +81,7 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         handle(event)
         return True
 
+    finished = Event()
     thread, runner = run_async(
         private_data_dir=str(directory.path),
         ident="ansible",
@@ -94,13 +96,14 @@ def run_playbook(order: Order, directory: RunDirectory, handle: Callable[[dict[s
         event_handler=take,
         # Without one of ours, ansible-runner would take SIGINT and SIGTERM for itself.
         cancel_callback=lambda: False,
+        finished_callback=lambda _runner: finished.set(),
         status_handler=_trim_environment,
     )
     try:
         while thread.is_alive():
             thread.join(0.5)  # not for ever: a signal that another thread takes is acted on when this one wakes
     except BaseException:
-        _end_children(thread)
+        _end_children(finished)
         raise
     stdout = directory.path / "artifacts" / "ansible" / "stdout"
     output = stdout.read_text(encoding="utf-8", errors="replace") if stdout.is_file() else ""
@@ -149,22 +152,40 @@ def _trim_environment(_status: dict[str, Any], runner_config: Any) -> None:
     runner_config.env = kept_environment(runner_config.env)
 
 
-def _end_children(thread: Thread) -> None:
+def _end_children(finished: Event) -> None:
     """Interrupt the playbook as Ctrl-C in its terminal would; what has not ended after the grace is killed.
 
-    Its workers lead sessions of their own (ansible-core 2.19), so a signal to the process group would miss them. The
-    playbook itself is ansible-runner's child to wait for, so only its thread and its descendants are waited for here.
+    Its workers lead sessions of their own (ansible-core 2.19), so a signal to the process group would miss them.
+    Nothing is waited for in a way that reaps: the playbook is the child of ansible-runner's thread to wait for. Nor is
+    that thread joined: CPython takes a thread for ended whose `join` an exception has left (seen in 3.11.7).
     """
     family = psutil.Process().children(recursive=True)
     for process in family:
         if _is_playbook(process):
             process.send_signal(signal.SIGINT)
-    thread.join(_GRACE_S)
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    thread.join()
-    psutil.wait_procs(family, timeout=_GRACE_S)
+    if not _until_gone(family):
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _until_gone(family)
+    finished.wait(_GRACE_S)
+
+
+def _until_gone(family: list[psutil.Process]) -> bool:
+    """Whether all of them end within the grace."""
+    deadline = monotonic() + _GRACE_S
+    while not all(_is_gone(process) for process in family):
+        if monotonic() > deadline:
+            return False
+        sleep(0.05)
+    return True
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _is_playbook(process: psutil.Process) -> bool:

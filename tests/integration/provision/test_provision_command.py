@@ -240,6 +240,9 @@ def test_ctrl_c_leaves_nothing_running_and_says_how_to_go_on(waiting: tuple[Site
     assert [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
     assert site.summary()["status"] == "interrupted"
     assert not (tmp_path / "second").exists()
+    # It had the time to end by itself: what a task was doing is not torn off.
+    (printed,) = tmp_path.rglob("artifacts/ansible/stdout")
+    assert "User interrupted execution" in printed.read_text()
 
 
 def test_two_runs_over_one_inventory_do_not_mix(waiting: tuple[Site, Path]) -> None:
