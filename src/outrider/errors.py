@@ -46,6 +46,10 @@ class RuntimeStateError(OutriderError):
     """A port, process or device that is not in the state a runtime needs."""
 
 
+class RunsAlreadyError(RuntimeStateError):
+    """Somebody else serves what was to be started."""
+
+
 class LoadError(OutriderError):
     """A load test that could not be run or whose outcome is not a measurement."""
 

@@ -18,9 +18,12 @@ import pytest
 from outrider.campaign.plan import CampaignPlan
 from outrider.campaign.run import Watcher, run_campaign
 from outrider.campaign.store import RunStore
+from outrider.engine.base import Launch
+from outrider.errors import RunsAlreadyError
 from outrider.runtime.base import State
 from outrider.runtime.local import LocalRuntime
-from outrider.stack import stack_from_text
+from outrider.runtime.ports import free_port
+from outrider.stack import find_stack, stack_from_text
 from outrider.stack.loader import stacks_dir
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--variant", "baseline", "--workload", "edit", "--repeats", "2", "--requests", "3", "--max-tokens", "12"]
 SMALL += ["--concurrency", "1", "--concurrency", "2"]
 
@@ -164,3 +168,23 @@ def test_waves_of_long_prompts_find_them_in_the_prefix_cache_and_say_so_where_th
     assert cached.prompt_tokens == read.prompt_tokens > 6 * 600
     # Both read their prompts once, to warm up; one of them reads them again in every wave.
     assert (cached.ttft_s.mean or 0) < 0.5 * (read.ttft_s.mean or 0)
+
+
+def test_a_variant_that_somebody_else_serves_ends_the_campaign_and_fails_no_cell(
+    own_dirs: Path, smollm2_dir: Path
+) -> None:
+    child, port = ROOT / "tests" / "unit" / "runtime" / "engine_child.py", free_port()
+    stand_in = Launch(
+        argv=(sys.executable, "-S", str(child), f"serve={port}", "wait"), env={}, port=port, health_path="/health",
+        metrics_path="/metrics",
+    )  # fmt: skip
+    stack, runtime = find_stack("smollm2-cpu"), LocalRuntime(own_dirs / "state")
+    plan = CampaignPlan.for_stack(stack, variants=["baseline"], workloads=["edit"], concurrency=[1], repeats=1)
+    store = RunStore(own_dirs / "run")
+    with runtime.start("smollm2-cpu/baseline", stand_in) as other:
+        with pytest.raises(RunsAlreadyError, match="smollm2-cpu/baseline runs already") as caught:
+            run_campaign(stack, plan, store, runtime, Unwatched())
+        assert other.alive(), "it is not ours to stop"
+    assert "outrider stop smollm2-cpu baseline" in caught.value.next_step
+    assert store.cells() == []
+    assert nothing_runs(own_dirs / "state")

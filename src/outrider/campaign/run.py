@@ -15,7 +15,7 @@ from outrider.campaign.early import settled
 from outrider.campaign.engines import Engines, Served
 from outrider.campaign.plan import CampaignPlan
 from outrider.engine import adapter_of
-from outrider.errors import CampaignError, LoadError, OutriderError
+from outrider.errors import CampaignError, LoadError, OutriderError, RunsAlreadyError
 from outrider.load import LoadPlan, run_load
 from outrider.load.outcome import Outcome
 from outrider.load.plan import Closed, Labels
@@ -96,6 +96,7 @@ def run_campaign(
 
     Raises:
         CampaignError: the store holds another plan's results, or the disk refused a result.
+        RunsAlreadyError: somebody else serves a variant; what was measured is kept.
     """
     _keep_plan(plan, store)
     done = store.done() & set(plan.cells())
@@ -109,6 +110,8 @@ def run_campaign(
             with Engines(stack, runtime, side_by_side=plan.co_resident, on_progress=watcher.engine_starts) as engines:
                 runner = _Runner(stack, plan, store, engines, watcher, live=live)
                 unstarted = engines.start(list(dict.fromkeys(key.variant for key in left)))
+                if conflict := next((e for e in unstarted.values() if isinstance(e, RunsAlreadyError)), None):
+                    raise conflict
                 while left:
                     for key in left:
                         if (
@@ -178,6 +181,8 @@ class _Runner:
                 # A dead engine explains whatever the client saw, and its figures are no measurement.
                 error = self._engines.death(key.variant) or _nothing_measured(outcome.result)
                 busy = bystanders.finding()
+            except RunsAlreadyError:
+                raise  # somebody else serves it: no measurement failed, and no cell that comes could be measured
             except OutriderError as caught:
                 error = self._engines.death(key.variant) or caught
         cell = self._cell(key, served, None if error else outcome, error, started_at, time.monotonic() - began)

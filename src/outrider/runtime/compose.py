@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider import __version__
-from outrider.errors import EngineError, RuntimeStateError
+from outrider.errors import EngineError, RunsAlreadyError, RuntimeStateError
 from outrider.model_store.locate import cache_root
 from outrider.runtime import ports, readiness
 from outrider.runtime.base import State, Status
@@ -147,7 +147,7 @@ class ComposeRuntime:
     def _refuse_running(self, name: str) -> None:
         status = self.status(name)
         if status.state in {State.STARTING, State.READY}:
-            raise RuntimeStateError(
+            raise RunsAlreadyError(
                 f"{name} runs already",
                 evidence=f"a container on {status.url}, started by an earlier command",
                 next_step=f"use it, or end it with: outrider stop {name.replace('/', ' ')} --runtime compose",

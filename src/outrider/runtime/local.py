@@ -20,7 +20,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING
 
-from outrider.errors import EngineError, RuntimeStateError
+from outrider.errors import EngineError, RunsAlreadyError, RuntimeStateError
 from outrider.runtime import diagnosis, ports, process_group, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.lock import locked
@@ -131,7 +131,7 @@ class LocalRuntime:
             return None
         status = _status(files, record)
         if status.state in {State.STARTING, State.READY}:
-            raise RuntimeStateError(
+            raise RunsAlreadyError(
                 f"{files.name} runs already",
                 evidence=f"pid {status.pid} on {status.url}, started by an earlier command",
                 next_step=f"use it, or end it with: outrider stop {files.name.replace('/', ' ')}",

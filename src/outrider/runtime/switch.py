@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outrider.errors import OutriderError, RuntimeStateError
+from outrider.errors import OutriderError, RunsAlreadyError, RuntimeStateError
 from outrider.runtime import device_memory, ports
 from outrider.runtime.base import State, Status
 from outrider.runtime.canary import plan_for, run_canaries
@@ -125,7 +125,7 @@ class Switch:
         with locked(self._directory / "lock", f"{self._stack.name}/{variant}"):
             before = self.running()
             if any(status.name == self._name(variant) for status in before):
-                raise RuntimeStateError(
+                raise RunsAlreadyError(
                     f"{self._name(variant)} runs already",
                     evidence=", ".join(f"{s.name} is {s.state.value} on {s.url}" for s in before),
                     next_step=f"use it, or end it with: outrider stop {self._stack.name} {variant}",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from outrider.errors import EngineError, RuntimeStateError
+from outrider.errors import EngineError, RunsAlreadyError, RuntimeStateError
 from outrider.runtime import diagnosis, ports, readiness
 from outrider.runtime.base import State, Status
 from outrider.runtime.lock import locked
@@ -126,7 +126,7 @@ class SystemdRuntime:
         files.create()
         with locked(files.lock, name):
             if (status := self.status(name)).state in {State.STARTING, State.READY}:
-                raise RuntimeStateError(
+                raise RunsAlreadyError(
                     f"{name} runs already",
                     evidence=f"unit {unit_name(stack_name, variant)}, pid {status.pid}",
                     next_step=f"use it, or end it with: outrider stop {stack_name} {variant} --runtime systemd",

@@ -9,7 +9,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
-from tests.unit.campaign.made import cell, rows
+from tests.unit.campaign.made import cell, provenance, rows
 
 from outrider.campaign.compare import compare
 from outrider.campaign.stats import Interval, drift
@@ -48,6 +48,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     likely = Verdict("edit", 1, "ngram", False, {"ngram": Interval(1.3, 1.7, 2.3, 1)}, ())
     judged = Judged((Probe("dynamic", "eagle3", ((1, 32, 3),), "first", (behind,)),), (likely,))
     return write_report(file, stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=moved, judged=judged)
+
+
+def test_a_run_of_which_no_engine_started_has_a_report_that_says_so(tmp_path: Path) -> None:
+    """What an engine chose is known from its log, so a cell whose engine never started says nothing of it."""
+    bare = provenance(engine={"name": "vllm", "pinned": "0.32.0", "build": "cpu"}, argv=(), env={})
+    cells = [
+        cell(variant, "edit", 1, error="out of memory").model_copy(update={"provenance": bare})
+        for variant in ("baseline", "ngram")
+    ]
+    points = compare(cells, rows("baseline", "edit", 1, 0.02).clear())
+    file = write_report(
+        tmp_path / "report.html", stack=find_stack("smollm2-cpu"), cells=cells, points=points, drift=None
+    )
+    text = file.read_text(encoding="utf-8")
+    assert "nothing: it did not start" in text
+    assert "out of memory" in text
 
 
 @pytest.fixture(scope="module")
