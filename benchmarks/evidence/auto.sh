@@ -24,7 +24,8 @@ phases() {
 overhead() {
   part "what choosing costs, k forced equal"
   mkdir -p "$RESULTS/$RUN"
-  "$PYTHON" "$HERE/overhead.py" --stack "$STACK" --seconds "${SECONDS_A_PHASE:-10}" --pairs "${PAIRS:-6}" \
+  "$PYTHON" "$HERE/overhead.py" --stack "$STACK" --seconds "${SECONDS_A_PHASE:-10}" --pairs "${PAIRS:-2}" \
+    --starts "${STARTS:-2}" \
     >"$RESULTS/$RUN/overhead.md" || test $? -eq 1
   cat "$RESULTS/$RUN/overhead.md"
 }

@@ -164,11 +164,16 @@ def _end_children(finished: Event) -> None:
         if _is_playbook(process):
             process.send_signal(signal.SIGINT)
     if not _until_gone(family):
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        _until_gone(family)
-    finished.wait(_GRACE_S)
+        _kill(family)
+    if not finished.wait(_GRACE_S):
+        _kill(psutil.Process().children(recursive=True))  # what began only after it was to end
+
+
+def _kill(family: list[psutil.Process]) -> None:
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _until_gone(family)
 
 
 def _until_gone(family: list[psutil.Process]) -> bool:

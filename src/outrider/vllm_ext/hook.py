@@ -11,6 +11,7 @@ Where steps are so short that the controller would take more than its share of t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -87,16 +88,16 @@ class Hook:
         pace = self.pace
         due = pace.begin()
         now, before = self._clock(), self._spent() if pace.weight else 0.0
-        whole = True
         try:
             whole = self._step(now, scheduled, output, live, due=due)
+            if pace.weight:
+                pace.spent(self._spent() - before, whole=whole)
+            if now - self._exported_at >= _EXPORT_EVERY_S:
+                self._export(now)
         except Exception as error:  # noqa: BLE001 - whatever it is, the engine serves on
             self._fall_back(error)
-            self._export(now)
-        if pace.weight:
-            pace.spent(self._spent() - before, whole=whole)
-        if now - self._exported_at >= _EXPORT_EVERY_S:
-            self._export(now)
+            with contextlib.suppress(Exception):  # the export may be what fails
+                self._export(now)
 
     def close(self) -> None:
         """Take the exported figures away."""

@@ -140,6 +140,20 @@ def test_an_exception_inside_puts_the_static_schedule_back_and_says_so_once(
     assert state["fault"] == "ZeroDivisionError: in the controller"
 
 
+def test_figures_that_cannot_be_exported_put_the_static_schedule_back_and_reach_no_engine(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> None:
+        raise RuntimeError("no figures")
+
+    monkeypatch.setattr(made.hook, "_export", explode)
+    made.lookup[1] = 0
+    for _ in range(60):
+        made.step()
+    assert made.hook.fault == "RuntimeError: no figures"
+    assert made.lookup == STATIC
+
+
 def test_an_engine_output_of_another_form_is_a_fault_and_not_a_crash(made: Made) -> None:
     made.hook.step(SimpleNamespace(), SimpleNamespace(), set())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 Step = TypeVar("Step")
 
 
-class Deferred(Generic[Step]):
+class Deferred(ABC, Generic[Step]):
     """Keeps the inputs of passes put off, one step after the other of the same requests.
 
     A pass is put off if nothing is to be drafted and each request has one new token: a plain decode step. It is made up
@@ -75,6 +76,6 @@ class Deferred(Generic[Step]):
         """Give up what was put off: the drafter will not know these tokens, and its drafts are refused more often."""
         self._steps, self._of = [], []
 
+    @abstractmethod
     def run(self, steps: list[Step], requests: list[str]) -> None:
         """One pass over all steps of these requests."""
-        raise NotImplementedError
