@@ -2,7 +2,8 @@
 # A variant that chooses k while it runs, beside each static k through changing traffic, and what choosing costs.
 # Usage: benchmarks/evidence/auto.sh [phases|overhead|all]                          (make evidence-auto)
 # STACK names the stack; `smollm2-cpu` needs two quiet cores. ROUNDS and SECONDS_A_PHASE say how much is measured, PHASES
-# and STATIC_K on which traffic and beside which k; SIDE_BY_SIDE=yes keeps all variants up.
+# and STATIC_K on which traffic and beside which k; SIDE_BY_SIDE=yes keeps all variants up. For what choosing costs, USERS and
+# WORKLOAD say on which traffic; IN_TURN=yes has one engine at a time, where two do not fit.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 STACK=${STACK:-smollm2-h200}
@@ -24,8 +25,10 @@ phases() {
 overhead() {
   part "what choosing costs, k forced equal"
   mkdir -p "$RESULTS/$RUN"
+  # shellcheck disable=SC2046,SC2086 # words
   "$PYTHON" "$HERE/overhead.py" --stack "$STACK" --seconds "${SECONDS_A_PHASE:-10}" --pairs "${PAIRS:-2}" \
-    --starts "${STARTS:-2}" \
+    --starts "${STARTS:-2}" ${USERS:+--users $USERS} ${WORKLOAD:+--workload "$WORKLOAD"} \
+    $([ "${IN_TURN:-no}" = no ] || echo --in-turn) \
     >"$RESULTS/$RUN/overhead.md" || test $? -eq 1
   cat "$RESULTS/$RUN/overhead.md"
 }

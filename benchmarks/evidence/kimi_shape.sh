@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|long|two|full|budget|client|auto]  (make evidence-kimi-shape, ...)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|long|two|full|budget|client|auto|overhead]  (make evidence-kimi-shape, ...)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
 # many decode together; KS which k beside 0, each other choice a run of its own; CONTEXT how long the prompts of `long`
 # and of the second half of `full` are (FAR_BATCHES its batches); REPEATS how often; RUN another name for the run of `one` and `long`.
@@ -95,6 +95,14 @@ auto() {
     "$(dirname "$0")/auto.sh" phases
 }
 
+# What choosing costs, k forced equal, on the same shape.
+overhead() {
+  part "the controller's own cost, 8 layers on one GPU"
+  shape kimi-shape8-h200 8 1
+  STACK=kimi-shape8-h200 RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-8} IN_TURN=yes WORKLOAD=random-64 \
+    STARTS=${STARTS:-4} PAIRS=${PAIRS:-1} USERS=${USERS:-1 8} "$(dirname "$0")/auto.sh" overhead
+}
+
 two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}"; }
 # k = 0 and 3 first, since each start of an engine costs minutes; then KS="1 5".
 full() {
@@ -104,6 +112,6 @@ full() {
 }
 
 case ${1:-one} in
-  one | long | two | full | budget | client | auto) "$1" ;;
+  one | long | two | full | budget | client | auto | overhead) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac

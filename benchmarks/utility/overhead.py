@@ -1,9 +1,10 @@
 """What the controller costs in the engine, with k forced equal: the engine's scheduler against ours holding its prior.
 
-    python benchmarks/utility/overhead.py [--stack smollm2-cpu] [--seconds 10] [--pairs 4] [--starts 4]
+    python benchmarks/utility/overhead.py [--stack smollm2-cpu] [--seconds 10] [--pairs 4] [--starts 4] [--in-turn]
 
 Both engines run the same k by a schedule, so that they differ in the controller only. They stand side by side and are
 loaded in turn with the same prompts, there and back (an engine that was idle is slower at first, by 4 % on two cores).
+Where only one of them fits, `--in-turn` starts one after the other, which needs a machine that keeps its speed.
 Two processes of one and the same engine differ, too (where their memory lies), so both are started anew, in the other
 order, and what is held against the promise is the mean of the starts' medians, with its standard error. Beside it
 stands what the controller counts itself: its CPU time over its engine's steps, which a noisy machine does not blur. It
@@ -33,6 +34,8 @@ from outrider.stack import find_stack
 from outrider.vllm_ext.settings import choices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from outrider.stack import Stack
 
 PROMISE = 0.005
@@ -69,17 +72,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="smollm2-cpu", help="name or file")
     parser.add_argument("--auto", default="eagle3-auto", help="its variant that chooses k")
+    parser.add_argument("--workload", default="chat")
     parser.add_argument("--users", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--pairs", type=int, default=4, help="of a start")
     parser.add_argument("--starts", type=int, default=4, help="of both engines")
+    parser.add_argument("--in-turn", action="store_true", help="one engine after the other, never both")
     asked = parser.parse_args()
     if asked.starts < 2:
         parser.error("--starts: a standard error needs two at least")
     try:
         stack = pair_of_variants(find_stack(asked.stack), asked.auto)
         orders = itertools.islice(itertools.cycle((("plain", "held"), ("held", "plain"))), asked.starts)
-        found = [one_start(stack, asked.users, asked.seconds, asked.pairs, order) for order in orders]
+        found = [one_start(asked, stack, order) for order in orders]
     except OutriderError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
@@ -103,33 +108,45 @@ class Found:
     busy_s: float
 
 
-def one_start(stack: Stack, users: list[int], seconds: float, pairs: int, order: tuple[str, str]) -> dict[int, Found]:
+def visits(order: tuple[str, str], users: list[int], pairs: int, *, in_turn: bool) -> Iterator[tuple[int, int, str]]:
+    """Which engine is loaded when: number of users, pair, variant."""
+    if in_turn:
+        yield from ((count, pair, variant) for variant in order for count in users for pair in range(pairs))
+        return
+    for count, pair in itertools.product(users, range(pairs)):
+        there = ("plain", "held") if pair % 2 else ("held", "plain")
+        yield from ((count, pair, variant) for variant in (*there, *reversed(there)))
+
+
+def one_start(asked: argparse.Namespace, stack: Stack, order: tuple[str, str]) -> dict[int, Found]:
     """Start both engines in `order`, load them in turn, and stop them; by number of users."""
-    gpu, found = stack.engine.build == "cuda", dict[int, Found]()
-    pace = Pace(seconds, 512 if gpu else 128, 16 if gpu else 1)
+    pace = Pace(asked.seconds, 512, 16) if stack.engine.build == "cuda" else Pace(asked.seconds, 128, 1)
+    found = {count: Found([], 0.0, 0.0, 0.0) for count in asked.users}
+    phases: dict[tuple[int, int], dict[str, list[Any]]] = {}
     with (
         tempfile.TemporaryDirectory() as state,
-        Engines(stack, LocalRuntime(Path(state)), side_by_side=True) as engines,
+        Engines(stack, LocalRuntime(Path(state)), side_by_side=not asked.in_turn) as engines,
     ):
         # One after the other: engines on one GPU that measure free memory at the same time mislead each other.
-        urls = {variant: engines.get(variant).running.url for variant in order}
-        for count in users:
-            ratios, busy = list[float](), 0.0
-            before = utility_state(urls["held"])
-            for pair in range(pairs):
-                phases: dict[str, list[Any]] = {"plain": [], "held": []}
-                there = ("plain", "held") if pair % 2 else ("held", "plain")
-                for variant in (*there, *reversed(there)):
-                    phases[variant].append(run_phase(stack, urls[variant], Phase("chat", count), pace, seed=pair))
-                busy += sum(one["window_s"] for one in phases["held"])
-                pairs_of_runs = zip(phases["plain"], phases["held"], strict=True)
-                ratios.append(
-                    statistics.mean(slower(a["tpot_by_prompt"], b["tpot_by_prompt"]) for a, b in pairs_of_runs)
-                )
-            after = utility_state(urls["held"])
-            steps = sum(after["steps"].values()) - sum(before["steps"].values())
-            found[count] = Found(ratios, after["overhead_s"] - before["overhead_s"], steps, busy)
-            print(f"{order[0]} first, {count} users: " + " ".join(f"{one:+.2%}" for one in ratios), flush=True)
+        for variant in () if asked.in_turn else order:
+            engines.get(variant)
+        for count, pair, variant in visits(order, asked.users, asked.pairs, in_turn=asked.in_turn):
+            url = engines.get(variant).running.url
+            before = utility_state(url)
+            row = run_phase(stack, url, Phase(asked.workload, count), pace, seed=pair)
+            after = utility_state(url)
+            phases.setdefault((count, pair), {"plain": [], "held": []})[variant].append(row)
+            print(f"{order[0]} first, {variant}, {count} users: {row['tpot_s'] * 1e3:.3f} ms a token", file=sys.stderr)
+            if variant == "held":
+                one = found[count]
+                one.busy_s += row["window_s"]
+                one.spent_s += after["overhead_s"] - before["overhead_s"]
+                one.steps += sum(after["steps"].values()) - sum(before["steps"].values())
+    for (count, _), runs in phases.items():
+        pairs = zip(runs["plain"], runs["held"], strict=True)
+        found[count].ratios.append(statistics.mean(slower(a["tpot_by_prompt"], b["tpot_by_prompt"]) for a, b in pairs))
+    for count in asked.users:
+        print(f"{order[0]} first, {count} users: " + " ".join(f"{one:+.2%}" for one in found[count].ratios), flush=True)
     return found
 
 

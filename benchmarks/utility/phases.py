@@ -33,14 +33,16 @@ from traffic import Pace, Phase, run_phase, utility_state
 
 from outrider.campaign.engines import Engines
 from outrider.errors import OutriderError, StackError
+from outrider.predict.acceptance import Acceptance
 from outrider.runtime.local import LocalRuntime
 from outrider.stack import Stack, find_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from outrider.campaign.engines import Served
     from outrider.runtime.base import Progress
+    from outrider.stack.schema import Variant
 
 SCHEMA = 1
 BASELINE = "baseline"
@@ -78,16 +80,34 @@ def with_arms(stack: Stack, auto: str, ks: Sequence[int]) -> Stack:
     spec = chooser.speculation
     if spec is None or not spec.auto:
         raise StackError(f"variant {auto} of stack {stack.name} has no `auto: true`", next_step="name one that has")
-    static = {
-        f"k{k}": chooser.model_copy(
-            update={"speculation": spec.model_copy(update={"k": k, "auto": False, "schedule": None})}
-        )
-        for k in ks
-    }
+
+    def at(k: int, **more: Any) -> Variant:
+        changes = {"k": k, "options": told_to_accept(spec.options, k), **more}
+        return chooser.model_copy(update={"speculation": spec.model_copy(update=changes)})
+
+    static = {f"k{k}": at(k, auto=False, schedule=None) for k in ks}
     largest, most = max(ks), stack.memory.max_num_seqs or 1
-    start = spec.schedule or ((1, most, min(spec.k, largest)),)
-    chooses = chooser.model_copy(update={"speculation": spec.model_copy(update={"k": largest, "schedule": start})})
+    chooses = at(largest, schedule=spec.schedule or ((1, most, min(spec.k, largest)),))
     return stack.model_copy(update={"variants": {BASELINE: stack.variant(BASELINE), **static, auto: chooses}})
+
+
+def told_to_accept(options: Mapping[str, Any], k: int) -> dict[str, Any]:
+    """Options at another k: synthetic acceptance keeps each position's rate, and further ones follow the last.
+
+    Raises:
+        StackError: a length is given, which the engine lays on the first positions, so that it means another drafter
+            at each k.
+    """
+    if "synthetic_acceptance_length" in options:
+        raise StackError(
+            "synthetic_acceptance_length means another drafter at each k",
+            next_step="give the variant synthetic_acceptance_rates, one for each position",
+        )
+    if "synthetic_acceptance_rates" not in options:
+        return dict(options)
+    known = Acceptance.of_positions(options["synthetic_acceptance_rates"], "synthetic_acceptance_rates")
+    rates = [round(known.tokens(n + 1) - known.tokens(n), 4) for n in range(k)]
+    return {**options, "synthetic_acceptance_rates": rates}
 
 
 class Store:

@@ -115,10 +115,13 @@ def reported(stack: Stack, variant: str) -> Acceptance | None:
 
 
 def _synthetic(spec: Speculation | None) -> Acceptance | None:
-    length = spec.options.get("synthetic_acceptance_length") if spec else None
-    if spec is None or not isinstance(length, int | float):
+    if spec is None:
         return None
-    return Acceptance.of_length(float(length), spec.k, "synthetic acceptance, set by the stack")
+    source = "synthetic acceptance, set by the stack"
+    rates, length = (spec.options.get(f"synthetic_acceptance_{form}") for form in ("rates", "length"))
+    if isinstance(rates, list | tuple):
+        return Acceptance.of_positions(rates, source)
+    return Acceptance.of_length(float(length), spec.k, source) if isinstance(length, int | float) else None
 
 
 def _draft_bytes(stack: Stack, variant: str) -> float:
