@@ -100,7 +100,7 @@ overhead() {
   part "the controller's own cost, 8 layers on one GPU"
   shape kimi-shape8-h200 8 1
   STACK=kimi-shape8-h200 RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-8} IN_TURN=yes WORKLOAD=random-64 \
-    STARTS=${STARTS:-4} PAIRS=${PAIRS:-1} USERS=${USERS:-1 8} "$(dirname "$0")/auto.sh" overhead
+    STARTS=${STARTS:-2} PAIRS=${PAIRS:-1} USERS=${USERS:-1 8} "$(dirname "$0")/auto.sh" overhead
 }
 
 two() { several kimi-shape8-tp2 "${LAYERS:-8}" "${GPUS:-2}" "${BATCHES:-1 8 32 128}"; }

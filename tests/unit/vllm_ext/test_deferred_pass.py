@@ -364,6 +364,12 @@ def test_v2_leaves_other_steps_to_the_engine(v2: SpeculatorPasses, changes: dict
     assert v2._speculator.block_tables.gathered == []
 
 
+def test_v2_leaves_a_step_to_the_engine_that_has_no_cache_yet(v2: SpeculatorPasses) -> None:
+    del v2._speculator.block_tables  # as while a GPU engine measures how much memory is left
+    assert v2_step(v2, "ab", 0, dummy_run=True) == "drafts"
+    assert v2_step(v2, "ab", 0) == "drafts"
+
+
 def v2_worker(**unlike: Any) -> Any:
     known = {
         "method": "eagle3", "advance_draft_positions": True, "max_num_tokens": 64, "propose": lambda *_, **__: "drafts",

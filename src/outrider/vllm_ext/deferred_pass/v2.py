@@ -80,9 +80,11 @@ class SpeculatorPasses(Deferred[_Inputs]):
     ) -> Any:
         """As the engine calls `propose`; without drafts all of them are -1, shape [requests, largest k]."""
         requests = list(input_batch.req_ids)
-        # Blocks that have left a sliding window are hidden from the tables that the engine makes, not from ours.
-        windows = getattr(self._speculator.block_tables, "has_sliding_window_groups", False)
-        plain = not (dummy_run or windows) and num_speculative_tokens == 0 and _is_plain_decode(input_batch)
+        # Not there while the engine measures how much memory is left for a cache. Blocks that have left a sliding window
+        # are hidden from the tables that the engine makes, not from ours.
+        tables = getattr(self._speculator, "block_tables", None)
+        ready = not dummy_run and tables is not None and not getattr(tables, "has_sliding_window_groups", False)
+        plain = ready and num_speculative_tokens == 0 and _is_plain_decode(input_batch)
         before = self.made_up
         if not self.takes(requests, plain=plain):
             if self.made_up > before:
