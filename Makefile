@@ -14,7 +14,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-quiet lint types lock clean stop status preflight train-plan train-env test-slow
 .PHONY: evidence-smollm2 evidence-auto evidence-kimi-shape evidence-kimi-client evidence-kimi-auto evidence-kimi-tp2
-.PHONY: evidence-kimi-full evidence-kimi-long evidence-budget
+.PHONY: evidence-kimi-full evidence-kimi-long evidence-kimi-rank evidence-budget
 .PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report test-provision
 
 help: ## Show this help
@@ -90,6 +90,9 @@ evidence-kimi-shape: env ## On a GPU: what a step of the flagship's shape costs,
 
 evidence-kimi-long: env ## The same at 16k tokens of context, which come from the prefix cache
 	@benchmarks/evidence/kimi_shape.sh long
+
+evidence-kimi-rank: env ## What each of eight GPUs would do at full depth, on one of them, without all-reduce
+	@benchmarks/evidence/kimi_shape.sh rank
 
 evidence-kimi-client: env ## On a GPU: our client beside the engine's own, where steps repeat within 1 %
 	@benchmarks/evidence/kimi_shape.sh client

@@ -2,7 +2,8 @@
 
     OUTRIDER_MODELS=build/shapes python benchmarks/evidence/budget_figure.py docs/evidence/h200-kimi-budget figure.html
 
-The directory holds cells.jsonl of the stack `kimi-shape8-h200`. The prediction is fitted to its cells without a budget.
+The directory holds cells.jsonl and, if it has changed since, the stack as served. The prediction is fitted to the cells
+without a budget.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def main() -> None:
     cells = [cell for cell in map(json.loads, lines) if cell["variant"] != "census"]
     users = sorted({cell["concurrency"] for cell in cells})
     budgets = sorted({budget_of(cell) for cell in cells if cell["variant"].startswith(f"{VARIANT}-b")})
-    predicted = predictions(cells, users, budgets)
+    served = options.run / f"{STACK}.yaml"
+    predicted = predictions(str(served) if served.exists() else STACK, cells, users, budgets)
     figure = go.Figure()
     for colour, count in zip(COLOURS, users, strict=False):
         own = [cell for cell in cells if cell["concurrency"] == count and cell["variant"].startswith(f"{VARIANT}-b")]
@@ -65,12 +67,14 @@ def step_ms(cell: dict[str, Any]) -> float:
     return float(cell["tpot_s"]["mean"]) * 1e3 * float(cell["tokens_per_step"] or 1)
 
 
-def predictions(cells: list[dict[str, Any]], users: list[int], budgets: list[int]) -> dict[tuple[int, int], float]:
+def predictions(
+    stack: str, cells: list[dict[str, Any]], users: list[int], budgets: list[int]
+) -> dict[tuple[int, int], float]:
     """Milliseconds by users and budget, as `outrider predict budget` says from the cells without one."""
     with tempfile.TemporaryDirectory() as scratch:
         free, out = Path(scratch) / "cells.jsonl", Path(scratch) / "budget.json"
         free.write_text("".join(json.dumps(cell) + "\n" for cell in cells if not budget_of(cell)), encoding="utf-8")
-        words = ["predict", "budget", STACK, "--cells", str(free), "--variant", VARIANT, "--k", "3"]
+        words = ["predict", "budget", stack, "--cells", str(free), "--variant", VARIANT, "--k", "3"]
         words += ["--context", "128", "--json", str(out)]
         words += [word for count in users for word in ("--concurrency", str(count))]
         words += [word for budget in budgets for word in ("--experts", str(budget))]

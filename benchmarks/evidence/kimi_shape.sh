@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|long|two|full|budget|client|auto|overhead]  (make evidence-kimi-shape, ...)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|long|rank|two|full|budget|client|auto|overhead]  (make evidence-kimi-shape, ...)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
 # many decode together; KS which k beside 0, each other choice a run of its own; CONTEXT how long the prompts of `long`
-# and of the second half of `full` are (FAR_BATCHES its batches); REPEATS how often; RUN another name for the run of `one` and `long`.
+# and of the second half of `full` are (FAR_BATCHES its batches); REPEATS how often; RUN another name for the run of `one`,
+# `long` and `rank`; RANKS of how many GPUs `rank` serves one, and `auto`, too, where it is given.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 # NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
@@ -49,6 +50,19 @@ long() {
   cost "${RUN:-h200-kimi-shape-${CONTEXT}t}" --workload "random-$CONTEXT" $(each --k ${KS:-3}) $(each --concurrency ${BATCHES:-1 4 16 32})
 }
 
+# What each of eight GPUs would do, at full depth, without the other seven: everything of a step but all-reduce.
+part_of() {
+  shape "kimi-rank-of-$1-h200" "${LAYERS:-61}" 1 --rank-of "$1"
+}
+
+rank() {
+  part "one GPU's part of ${RANKS:-8}, ${LAYERS:-61} layers"
+  part_of "${RANKS:-8}"
+  # shellcheck disable=SC2046,SC2086 # words
+  cost "${RUN:-h200-kimi-rank}" $(each --k ${KS:-1 3}) $(each --concurrency ${BATCHES:-1 2 4 8 16 32 64 128})
+  profile "${RUN:-h200-kimi-rank}" baseline 1
+}
+
 several() { # NAME LAYERS GPUS BATCHES; with CONTEXT, prompts of that length
   local name=$1 layers=$2 gpus=$3 way run write=shape options=()
   if [ -n "${CONTEXT:-}" ]; then name=$name-${CONTEXT}t write=far options=(--workload "random-$CONTEXT"); fi
@@ -88,9 +102,17 @@ client() {
 # With VLLM_USE_V2_MODEL_RUNNER=0 or OUTRIDER_DEFERRED_PASS_V2=1 the drafter's passes are put off at k = 0; RUN tells the
 # runs apart.
 auto() {
-  part "a variant that chooses k as users come and go, 8 layers on one GPU"
-  shape kimi-shape8-h200 8 1
-  STACK=kimi-shape8-h200 RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
+  local layers=8 stack
+  if [ -n "${RANKS:-}" ]; then
+    layers=${LAYERS:-61}
+    part_of "$RANKS"
+    stack=$STACK
+  else
+    shape kimi-shape8-h200 "$layers" 1
+    stack=kimi-shape8-h200
+  fi
+  part "a variant that chooses k as users come and go, $layers layers on one GPU${RANKS:+, its part of $RANKS}"
+  STACK=$stack RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
     PHASES=${PHASES:-random-64@1 random-64@8 random-64@128 random-64@32} STATIC_K=${STATIC_K:-1 3} \
     "$(dirname "$0")/auto.sh" phases
 }
@@ -112,6 +134,6 @@ full() {
 }
 
 case ${1:-one} in
-  one | long | two | full | budget | client | auto | overhead) "$1" ;;
+  one | long | rank | two | full | budget | client | auto | overhead) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac

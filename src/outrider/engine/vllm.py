@@ -280,7 +280,7 @@ def _environment(stack: Stack, variant: Variant, *, offline: bool) -> dict[str, 
         env |= _cpu_environment(stack)
     if variant.speculation is not None and variant.speculation.auto:
         env |= vllm_utility.environment(variant.speculation, stack)
-    env |= vllm_workers.environment(variant)
+    env |= vllm_workers.environment(variant, stack.engine.build)
     if variant.expert_budget is not None:
         env |= vllm_budget.environment(variant.expert_budget)
     return env | stack.node.env | stack.env | variant.env

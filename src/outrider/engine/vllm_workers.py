@@ -24,9 +24,9 @@ def flags(variant: Variant) -> list[str]:
     return ["--worker-extension-cls", EXTENSION] if needed else []
 
 
-def environment(variant: Variant) -> dict[str, str]:
-    """Passes of the drafter are put off where k may be 0."""
-    return {VARIABLE: str(STEPS)} | importable() if _defers(variant.speculation) else {}
+def environment(variant: Variant, build: str) -> dict[str, str]:
+    """Passes of the drafter are put off where k may be 0, as many as pays on the engine's build (`cpu`, `cuda`)."""
+    return {VARIABLE: str(STEPS[build])} | importable() if _defers(variant.speculation) else {}
 
 
 def importable() -> dict[str, str]:

@@ -29,6 +29,9 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     flags: Annotated[
         list[str] | None, typer.Option("--flag", metavar="NAME[=VALUE]", help="Engine flag of every variant.")
     ] = None,
+    rank_of: Annotated[
+        int, typer.Option(min=1, help="One GPU's part of tensor parallelism over so many, without all-reduce.")
+    ] = 1,
     max_model_len: Annotated[int, typer.Option(min=256, help="Tokens of the longest sequence.")] = MAX_MODEL_LEN,
     name: Annotated[str, typer.Option(help="Of the stack; default: the target's, with the number of layers.")] = "",
     config: ConfigOption = None,
@@ -43,11 +46,16 @@ def shape_command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise PredictError(
             f"the shape of {chosen.target.model} is not known", next_step="give its config.json with --config"
         )
-    cut = cut_config(given, layers)
-    machine = Machine(accelerator, gpus, vram_gib, _variables(env or []), _pairs(flags or []), max_model_len)
+    if rank_of > 1 and gpus > 1:
+        raise PredictError(
+            f"one GPU's part of {rank_of} is served on one GPU, not on {gpus}",
+            next_step="leave out --gpus or --rank-of",
+        )
+    cut = cut_config(given, layers, rank_of)
+    machine = Machine(accelerator, gpus, vram_gib, _variables(env or []), _pairs(flags or []), max_model_len, rank_of)
     text = cut_stack(chosen, cut, machine, name=name)
     console = Console(highlight=False)
-    for file in write_shape(directory, chosen, cut, text):
+    for file in write_shape(directory, chosen, cut, text, rank_of):
         console.print(str(file), soft_wrap=True)
     console.print(f"serve it: OUTRIDER_MODELS={directory} outrider campaign {file} --step-cost", soft_wrap=True)
 

@@ -31,15 +31,17 @@ _DRAFT_VOCABULARY = 32_000
 MAX_MODEL_LEN = 4096
 
 
-def cut_config(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def cut_config(config: Mapping[str, Any], layers: int, rank_of: int = 1) -> dict[str, Any]:
     """The text part of a config with so many layers, under a class that needs no remote code.
 
     Args:
         config: the target's `config.json`.
         layers: decoder layers to keep, the dense ones at the beginning among them.
+        rank_of: of how many GPUs' tensor parallelism the shape is one GPU's part.
 
     Raises:
-        PredictError: more layers than there are, or so few that no layer with experts is left.
+        PredictError: more layers than there are, so few that no layer with experts is left, or widths that so many
+            GPUs cannot share.
     """
     try:
         shape = shape_of(config)
@@ -66,7 +68,28 @@ def cut_config(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     if text.get("n_group") == 1:
         text["topk_group"] = 1  # left out by some configs, and the class's own default is that of another model
     text.pop("auto_map", None)
-    return text | {"num_hidden_layers": layers}
+    return text | {"num_hidden_layers": layers} | _part(text, shape, rank_of)
+
+
+def _part(text: Mapping[str, Any], shape: Shape, rank_of: int) -> dict[str, int]:
+    """Widths of one GPU of so many.
+
+    Tensor parallelism shares these out; compressed queries and keys, router and hidden states are whole on each GPU.
+    """
+    if rank_of == 1:
+        return {}
+    names = ("num_attention_heads", "intermediate_size", "moe_intermediate_size", "vocab_size")
+    shared = {name: int(text[name]) for name in names if name in text}
+    if bad := [f"{name} {width}" for name, width in shared.items() if width % rank_of]:
+        raise PredictError(
+            f"{rank_of} GPUs cannot share this target's widths",
+            evidence=", ".join(bad),
+            next_step="ask for another number",
+        )
+    part = {name: width // rank_of for name, width in shared.items()}
+    part["num_key_value_heads"] = max(shape.kv_heads // rank_of, 1)
+    # Where the config leaves it out it follows from heads, of which there are fewer now.
+    return part if shape.mla else part | {"head_dim": shape.head_dim}
 
 
 def _whole(quantization: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,9 +102,9 @@ def _whole(quantization: Mapping[str, Any]) -> dict[str, Any]:
     return {**quantization, "config_groups": groups} if groups else dict(quantization)
 
 
-def drafter_config(shape: Shape, max_model_len: int = MAX_MODEL_LEN) -> dict[str, Any]:
-    """An EAGLE-3 head of one layer for a target of that shape; its weights are dummies as well."""
-    heads = max(shape.hidden // 128, 1)
+def drafter_config(shape: Shape, max_model_len: int = MAX_MODEL_LEN, rank_of: int = 1) -> dict[str, Any]:
+    """An EAGLE-3 head of one layer for a target of that shape, or one GPU's part of it; dummy weights as well."""
+    heads = max(shape.hidden // 128 // rank_of, 1)
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
@@ -93,7 +116,7 @@ def drafter_config(shape: Shape, max_model_len: int = MAX_MODEL_LEN) -> dict[str
         "head_dim": 128,
         "num_hidden_layers": 1,
         "vocab_size": shape.vocabulary,
-        "draft_vocab_size": min(_DRAFT_VOCABULARY, shape.vocabulary),
+        "draft_vocab_size": min(_DRAFT_VOCABULARY // rank_of, shape.vocabulary),
         "max_position_embeddings": max_model_len,
         "eagle_aux_hidden_state_layer_ids": [2, shape.layers // 2, max(shape.layers - 3, 1)],
         "tie_word_embeddings": False,
@@ -111,6 +134,7 @@ class Machine:
         env: variables of every variant.
         flags: engine flags of every variant; an empty value switches a flag on.
         max_model_len: tokens of the longest sequence.
+        rank_of: of how many GPUs' tensor parallelism one GPU's part is served, without the others.
     """
 
     accelerator: str
@@ -119,6 +143,7 @@ class Machine:
     env: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     max_model_len: int = MAX_MODEL_LEN
+    rank_of: int = 1
 
 
 def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: str = "") -> str:
@@ -130,24 +155,29 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
         machine: where it will run.
         name: of the stack; empty for the target's with the number of layers.
     """
-    shape = shape_of(cut)
-    name, model = name or f"{stack.name}-shape{shape.layers}"[:48], _repository(stack, shape.layers)
+    shape, ranks = shape_of(cut), machine.rank_of
+    part = f"{shape.layers}" + (f"-rank-of-{ranks}" if ranks > 1 else "")
+    name, model = name or f"{stack.name}-shape{part}"[:48], _repository(stack, shape.layers, ranks)
     nbytes = sum(size for _, size in tensors_from_shape(shape))
-    draft_gb = 2.0 * (10 * shape.hidden**2 + 3 * shape.hidden * shape.intermediate) / 1e9
+    # The projection of three hidden states is whole on each GPU; attention on twice the width is not.
+    draft_gb = 2.0 * ((3 + 7 / ranks) * shape.hidden**2 + 3 * shape.hidden * shape.intermediate) / 1e9
     spec = {
         "method": "eagle3",
         "k": 3,
         "drafter": {"model": f"{model}-eagle3", "weight_gb": round(draft_gb, 2)},
         "options": {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.4},
     }
+    # By position, so that a smaller k yields what it would; 47 % accepted/drafted at k = 3.
+    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.66, 0.44, 0.31]}
     data = {
         "schema": 1,
         "name": name,
-        "title": f"{shape.layers} layers of {stack.target.model}, dummy weights",
+        "title": f"{shape.layers} layers of {stack.target.model}, dummy weights"
+        + (f", one GPU's part of {ranks}" if ranks > 1 else ""),
         "allow_lossy": True,
         "target": {
             "model": model,
-            "served_name": f"{stack.target.served_name}-shape{shape.layers}",
+            "served_name": f"{stack.target.served_name}-shape{part}",
             "license": stack.target.license,
             "max_model_len": min(stack.target.max_model_len, machine.max_model_len),
             "weight_gb": round(nbytes / 1e9, 1),
@@ -178,7 +208,11 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
         },
         "parallel": {"tensor": machine.gpus},
         "memory": {"gpu_utilization": 0.9, "max_num_seqs": 128},
-        "variants": {"baseline": {"description": "plain decoding"}, "static3": {"speculation": spec}},
+        "variants": {
+            "baseline": {"description": "plain decoding"},
+            "static3": {"speculation": spec},
+            "eagle3-auto": {"speculation": spec | {"auto": True, "options": rates}},
+        },
         "campaign": {"variants": ["baseline", "static3"], "concurrency": [1, 4, 16, 64, 128]},
     }  # fmt: skip
     text = yaml.safe_dump(data, sort_keys=False, width=110)
@@ -194,15 +228,15 @@ def _interconnect(machine: Machine) -> str:
     return "pcie5" if by_host else "nvlink"
 
 
-def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str) -> list[Path]:
+def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str, rank_of: int = 1) -> list[Path]:
     """Write the configs below a directory that `OUTRIDER_MODELS` may point to, and the stack beside them."""
     shape, written_stack = shape_of(cut), yaml.safe_load(text)
-    model = _repository(stack, shape.layers)
+    model = _repository(stack, shape.layers, rank_of)
     files = {
         f"{model}/config.json": json.dumps(dict(cut), indent=1),
         **{f"{model}/{name}": content for name, content in byte_tokenizer(shape.vocabulary).items()},
         f"{model}-eagle3/config.json": json.dumps(
-            drafter_config(shape, written_stack["target"]["max_model_len"]), indent=1
+            drafter_config(shape, written_stack["target"]["max_model_len"], rank_of), indent=1
         ),
         f"{written_stack['name']}.yaml": text,
     }
@@ -217,5 +251,5 @@ def write_shape(directory: Path, stack: Stack, cut: Mapping[str, Any], text: str
     return written
 
 
-def _repository(stack: Stack, layers: int) -> str:
-    return f"outrider/{stack.target.served_name}-shape-{layers}"
+def _repository(stack: Stack, layers: int, rank_of: int) -> str:
+    return f"outrider/{stack.target.served_name}-shape-{layers}" + (f"-rank-of-{rank_of}" if rank_of > 1 else "")

@@ -66,7 +66,7 @@ def test_a_measured_budget_is_predicted_from_cells_without_one(users: int, tmp_p
     own = {cell["variant"]: cell for cell in cells if cell["concurrency"] == users}
     free = tmp_path / "cells.jsonl"
     free.write_text("".join(json.dumps(c) + "\n" for c in cells if c["variant"] in {"baseline", "static3"}))
-    stack = find_stack("kimi-shape8-h200")
+    stack = find_stack(str(EVIDENCE / "kimi-shape8-h200.yaml"))  # as it was served
     session = open_session(stack, read_observations(free, stack))
     drafter = session.draft_bytes("static3")
     found = budget_steps(session.fit, [192, 96, 48], batches=[users], k=3, context=128.0, draft_bytes=drafter)

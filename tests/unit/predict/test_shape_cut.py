@@ -12,7 +12,7 @@ from outrider.predict.shape_cut import cut_config, drafter_config
 from outrider.predict.traffic import machine_of
 from outrider.preflight.facts.shape import shape_of
 from outrider.preflight.shapes import reference
-from outrider.stack import load_stack
+from outrider.stack import find_stack, load_stack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,45 @@ def test_a_shape_can_be_served_over_the_api_and_on_several_gpus(tmp_path: Path) 
     assert stack.env["NCCL_P2P_DISABLE"] == "1"
     assert stack.engine.flags["disable-custom-all-reduce"] is True
     assert "skip-tokenizer-init" not in stack.engine.flags
+
+
+def test_one_gpus_part_of_eight_is_what_tensor_parallelism_would_give_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["shape", "kimi-k2.5-rtx6000x8", "--layers", "61", "--rank-of", "8", "--to", str(tmp_path)]
+    result = CliRunner().invoke(app, [*arguments, "--name", "part"])
+    assert result.exit_code == 0, result.output
+    monkeypatch.setenv("OUTRIDER_MODELS", str(tmp_path))
+    stack = load_stack(tmp_path / "part.yaml")
+    part, whole = machine_of(stack), machine_of(find_stack("kimi-k2.5-rtx6000x8"))
+    assert (part.ranks, whole.ranks) == (1, 8)
+    for name in ("layers", "moe_layers", "per_token", "expert_bytes", "dense_bytes", "routed_flops", "kv_bytes"):
+        assert getattr(part, name) == getattr(whole, name), name
+    spec = stack.variants["eagle3-auto"].speculation
+    assert spec is not None
+    assert spec.drafter is not None
+    head = json.loads((tmp_path / spec.drafter.model / "config.json").read_text(encoding="utf-8"))
+    assert (head["num_attention_heads"], head["intermediate_size"], head["draft_vocab_size"]) == (7, 2304, 4000)
+
+
+def test_widths_that_so_many_gpus_cannot_share_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PredictError, match="7 GPUs cannot share") as caught:
+        cut_config(CONFIG, 61, 7)
+    assert "num_attention_heads 64" in str(caught.value)
+    arguments = ["shape", "kimi-k2.5-rtx6000x8", "--layers", "61", "--rank-of", "8", "--gpus", "2"]
+    result = CliRunner().invoke(app, [*arguments, "--to", str(tmp_path)])
+    assert isinstance(result.exception, PredictError)
+    assert "not on 2" in str(result.exception)
+
+
+def test_a_part_of_a_target_with_grouped_heads_keeps_their_width() -> None:
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048,
+        "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 4096,
+        "intermediate_size": 6144, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 768,
+    }  # fmt: skip
+    part = shape_of(cut_config(config, 4, 8))
+    assert (part.heads, part.kv_heads, part.head_dim) == (4, 1, 64)
 
 
 def test_a_variable_without_a_value_is_refused(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def v2(monkeypatch: pytest.MonkeyPatch) -> SpeculatorPasses:
 
     def run(steps: list[Any], requests: list[str]) -> None:
         passes.ran.append(("".join(requests), len(steps)))  # type: ignore[attr-defined]
-        speculator.block_tables.gather_block_tables(steps[-1].slots, num_reqs_padded=len(requests))
+        speculator.block_tables.gather_block_tables(passes._first.slots, num_reqs_padded=len(requests))
 
     monkeypatch.setattr(passes, "run", run)
     return passes
@@ -335,8 +335,9 @@ def v2(monkeypatch: pytest.MonkeyPatch) -> SpeculatorPasses:
 def test_v2_keeps_copies_of_one_row_a_request_and_answers_with_no_drafts(v2: SpeculatorPasses) -> None:
     drafts = v2_step(v2, "db", 0)
     assert drafts.tolist() == [[-1, -1, -1]] * 2
-    (kept,) = v2._steps
-    assert (kept.tokens.tolist(), kept.slots.tolist(), kept.positions.tolist()) == ([3, 1], [3, 1], [0, 1])
+    (kept,), first = v2._steps, v2._first
+    assert first is not None
+    assert (kept.tokens.tolist(), first.slots.tolist(), first.positions.tolist()) == ([3, 1], [3, 1], [0, 1])
     assert kept.hidden.shape == (2, 4)
     assert v2.ran == []  # type: ignore[attr-defined]
 

@@ -20,19 +20,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Of one step, one row a request; all of them copies.
+    """Of one step, one row a request; copies.
+
+    Each is one kernel: at small batches a step waits for the CPU that starts them.
 
     Attributes:
         tokens: what follows each position, shape [requests].
-        positions: shape [requests].
         hidden: the target's hidden states there, of all layers that the drafter reads, shape [requests, width].
+    """
+
+    tokens: torch.Tensor
+    hidden: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """Of the first step put off; those after it are of the same requests, each one position further.
+
+    Attributes:
+        positions: shape [requests].
         slots: of the requests in the runner's tables, shape [requests].
         longest: an upper bound of each request's length, on the CPU, shape [requests].
     """
 
-    tokens: torch.Tensor
     positions: torch.Tensor
-    hidden: torch.Tensor
     slots: torch.Tensor
     longest: torch.Tensor
 
@@ -61,6 +72,9 @@ class SpeculatorPasses(Deferred[_Inputs]):
         self._speculator, self._propose, self._lane = speculator, propose, lane
         # A pass's places in the cache: the engine's own buffer holds those of its step.
         self._places: torch.Tensor | None = None
+        # What a step without drafts answers with.
+        self._no_drafts: torch.Tensor | None = None
+        self._first: _First | None = None
         self._combines = False
 
     def __call__(  # noqa: PLR0913 - the engine's own signature
@@ -80,8 +94,8 @@ class SpeculatorPasses(Deferred[_Inputs]):
     ) -> Any:
         """As the engine calls `propose`; without drafts all of them are -1, shape [requests, largest k]."""
         requests = list(input_batch.req_ids)
-        # Not there while the engine measures how much memory is left for a cache. Blocks that have left a sliding window
-        # are hidden from the tables that the engine makes, not from ours.
+        # There are none while the engine measures how much memory is left for a cache. Blocks that have left a sliding
+        # window are hidden from the tables that the engine makes, not from ours.
         tables = getattr(self._speculator, "block_tables", None)
         ready = not dummy_run and tables is not None and not getattr(tables, "has_sliding_window_groups", False)
         plain = ready and num_speculative_tokens == 0 and _is_plain_decode(input_batch)
@@ -98,21 +112,20 @@ class SpeculatorPasses(Deferred[_Inputs]):
                 **more,
             )  # fmt: skip
         count = len(requests)
-        self._combines = bool(aux_hidden_states)
-        states = [one[:count] for one in aux_hidden_states or (last_hidden_states,)]
-        slots = input_batch.idx_mapping[:count].clone()
-        self.keep(
-            _Inputs(
-                last_sampled.flatten()[slots],
+        if not self._steps:
+            self._first = _First(
                 input_batch.positions[:count].clone(),
-                torch.cat(states, dim=-1) if len(states) > 1 else states[0].clone(),
-                slots,
+                input_batch.idx_mapping[:count].clone(),
                 input_batch.seq_lens_cpu_upper_bound[:count].clone(),
             )
-        )
-        drafts = self._speculator.draft_tokens[:count]
-        drafts.fill_(-1)
-        return drafts
+        assert self._first is not None
+        self._combines = bool(aux_hidden_states)
+        states = [one[:count] for one in aux_hidden_states or (last_hidden_states,)]
+        hidden = torch.cat(states, dim=-1) if len(states) > 1 else states[0].clone()
+        self.keep(_Inputs(last_sampled.flatten()[self._first.slots], hidden))
+        if self._no_drafts is None:
+            self._no_drafts = torch.full_like(self._speculator.draft_tokens, -1)
+        return self._no_drafts[:count]
 
     def run(self, steps: list[_Inputs], requests: list[str]) -> None:
         """The engine's pass, over all steps of each request, without drafting."""
@@ -121,10 +134,12 @@ class SpeculatorPasses(Deferred[_Inputs]):
         from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer  # noqa: PLC0415
         from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor  # noqa: PLC0415
 
-        speculator, longest = self._speculator, steps[-1].longest
+        speculator, first = self._speculator, self._first
+        assert first is not None
+        longest = first.longest + (len(steps) - 1)
         count, rows = len(requests), len(requests) * len(steps)
         with torch.inference_mode(), self._lane():
-            places = self._lay_out(steps, count, rows)
+            places = self._lay_out(steps, first, count, rows)
             speculator.draft_max_seq_len = min(int(longest.max()), speculator.max_model_len)
             metadata = speculator._build_attn_metadata(  # noqa: SLF001 - as the engine's own subclasses do
                 num_reqs=count,
@@ -137,9 +152,9 @@ class SpeculatorPasses(Deferred[_Inputs]):
             by_layer = build_slot_mappings_by_layer(places, speculator.kv_cache_config)
             speculator._run_model(rows, metadata, by_layer, None)  # noqa: SLF001
 
-    def _lay_out(self, steps: list[_Inputs], count: int, rows: int) -> torch.Tensor:
+    def _lay_out(self, steps: list[_Inputs], first: _First, count: int, rows: int) -> torch.Tensor:
         """Fill the speculator's buffers, a request after the other, and say where in the cache each row belongs."""
-        speculator, slots = self._speculator, steps[-1].slots
+        speculator, slots = self._speculator, first.slots
         buffers, tables = speculator.input_buffers, speculator.block_tables
 
         def by_request(name: str) -> torch.Tensor:
@@ -148,8 +163,9 @@ class SpeculatorPasses(Deferred[_Inputs]):
         hidden = by_request("hidden")
         speculator.hidden_states[:rows] = speculator.model.combine_hidden_states(hidden) if self._combines else hidden
         buffers.input_ids[:rows] = by_request("tokens")
-        buffers.positions[:rows] = by_request("positions")
-        buffers.seq_lens[:count] = steps[-1].positions + 1
+        onwards = torch.arange(len(steps), dtype=first.positions.dtype, device=first.positions.device)
+        buffers.positions[:rows] = (first.positions[:, None] + onwards).flatten()
+        buffers.seq_lens[:count] = first.positions + len(steps)
         starts = buffers.query_start_loc[: count + 1]
         torch.arange(0, rows + 1, len(steps), dtype=starts.dtype, device=starts.device, out=starts)
         tables.gather_block_tables(slots, num_reqs_padded=count)
