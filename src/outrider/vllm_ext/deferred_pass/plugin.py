@@ -16,7 +16,7 @@ VARIABLE = "OUTRIDER_DEFERRED_PASS"
 V2_VARIABLE = "OUTRIDER_DEFERRED_PASS_V2"
 # Name of the entry point, for VLLM_PLUGINS.
 PLUGIN = "outrider_deferred_pass"
-# Passes put off at most, by the engine's build. On a GPU, starting kernels is what costs: at the flagship's widths a pass
+# Passes put off at most, by the engine's build. On a GPU, starting kernels is what costs: at the flagship's widths one
 # takes an H200 1.6 to 3 ms, whether of 128 or of 256 rows (docs/evidence/h200-kimi-k0). CPUs calculate. What is kept is
 # one row a request and step.
 STEPS = {"cpu": 16, "cuda": 64}
