@@ -14,7 +14,7 @@ COMPILE := uv pip compile -q --python-platform x86_64-manylinux_2_28 --generate-
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-quiet lint types lock clean stop status preflight train-plan train-env test-slow
 .PHONY: evidence-smollm2 evidence-auto evidence-kimi-shape evidence-kimi-client evidence-kimi-auto evidence-kimi-tp2
-.PHONY: evidence-kimi-full evidence-kimi-long evidence-kimi-rank evidence-budget
+.PHONY: evidence-kimi-full evidence-kimi-long evidence-kimi-rank evidence-kimi-schedule evidence-budget
 .PHONY: image image-cpu lock-images dashboards dashboards-down watch provision node-report test-provision
 
 help: ## Show this help
@@ -99,6 +99,9 @@ evidence-kimi-client: env ## On a GPU: our client beside the engine's own, where
 
 evidence-kimi-auto: env ## On a GPU: a variant that chooses k as users come and go, 8 layers of dummy weights
 	@benchmarks/evidence/kimi_shape.sh auto
+
+evidence-kimi-schedule: env ## On a GPU: from static k to a schedule, served and held against them
+	@benchmarks/evidence/kimi_shape.sh schedule
 
 evidence-kimi-tp2: env ## The same on two GPUs, over NVLink and over host memory
 	@benchmarks/evidence/kimi_shape.sh two

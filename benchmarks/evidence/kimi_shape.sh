@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The flagship's layer shapes with dummy weights: what a step costs by k and batch, on one GPU and on several.
-# Usage: benchmarks/evidence/kimi_shape.sh [one|long|rank|two|full|budget|client|auto|overhead]  (make evidence-kimi-shape, ...)
+# Usage: benchmarks/evidence/kimi_shape.sh [one|long|rank|two|full|budget|client|auto|schedule|overhead]  (make evidence-kimi-shape, ...)
 # LAYERS and GPUS say how much of the target is served on how many GPUs; WAYS what joins them: nvlink, host; BATCHES how
 # many decode together; KS which k beside 0, each other choice a run of its own; CONTEXT how long the prompts of `long`
 # and of the second half of `full` are (FAR_BATCHES its batches); REPEATS how often; RUN another name for the run of `one`,
-# `long` and `rank`; RANKS of how many GPUs `rank` serves one, and `auto`, too, where it is given.
+# `long` and `rank`; RANKS of how many GPUs `rank` serves one, and `auto`, `schedule` and
+# `overhead`, too, where it is given.
 # shellcheck source=benchmarks/evidence/common.sh
 . "$(dirname "$0")/common.sh"
 # NVLink multicast stays off: a program that dies with it can take the host's GPUs out of service.
@@ -55,6 +56,8 @@ part_of() {
   shape "kimi-rank-of-$1-h200" "${LAYERS:-61}" 1 --rank-of "$1"
 }
 
+eight_or_part() { if [ -n "${RANKS:-}" ]; then part_of "$RANKS"; else shape kimi-shape8-h200 8 1; fi; }
+
 rank() {
   part "one GPU's part of ${RANKS:-8}, ${LAYERS:-61} layers"
   part_of "${RANKS:-8}"
@@ -102,26 +105,26 @@ client() {
 # With VLLM_USE_V2_MODEL_RUNNER=0 or OUTRIDER_DEFERRED_PASS_V2=1 the drafter's passes are put off at k = 0; RUN tells the
 # runs apart.
 auto() {
-  local layers=8 stack
-  if [ -n "${RANKS:-}" ]; then
-    layers=${LAYERS:-61}
-    part_of "$RANKS"
-    stack=$STACK
-  else
-    shape kimi-shape8-h200 "$layers" 1
-    stack=kimi-shape8-h200
-  fi
-  part "a variant that chooses k as users come and go, $layers layers on one GPU${RANKS:+, its part of $RANKS}"
-  STACK=$stack RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
+  part "a variant that chooses k as users come and go, on one GPU${RANKS:+, its part of $RANKS}"
+  eight_or_part
+  STACK=$STACK RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
     PHASES=${PHASES:-random-64@1 random-64@8 random-64@128 random-64@32} STATIC_K=${STATIC_K:-1 3} \
     "$(dirname "$0")/auto.sh" phases
 }
 
+# From static k to a schedule, served and held against them.
+schedule() {
+  part "a schedule and whether it holds, on one GPU${RANKS:+, its part of $RANKS}"
+  eight_or_part
+  STACK=$STACK RUN=${RUN:-h200-kimi-schedule} WORKLOAD=random-64 VARIANTS="baseline eagle3-k1 eagle3-k3" REPEATS=${REPEATS:-2} \
+    BESIDE="eagle3-k1 eagle3-k3 eagle3-dyn0" "$(dirname "$0")/schedule.sh" all
+}
+
 # What choosing costs, k forced equal, on the same shape.
 overhead() {
-  part "the controller's own cost, 8 layers on one GPU"
-  shape kimi-shape8-h200 8 1
-  STACK=kimi-shape8-h200 RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-8} IN_TURN=yes WORKLOAD=random-64 \
+  part "the controller's own cost, on one GPU${RANKS:+, its part of $RANKS}"
+  eight_or_part
+  STACK=$STACK RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-8} IN_TURN=yes WORKLOAD=random-64 \
     STARTS=${STARTS:-2} PAIRS=${PAIRS:-1} USERS=${USERS:-1 8} "$(dirname "$0")/auto.sh" overhead
 }
 
@@ -134,6 +137,6 @@ full() {
 }
 
 case ${1:-one} in
-  one | long | rank | two | full | budget | client | auto | overhead) "$1" ;;
+  one | long | rank | two | full | budget | client | auto | schedule | overhead) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac

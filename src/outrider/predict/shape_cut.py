@@ -28,6 +28,8 @@ _PLAIN_CLASSES = {
     "deepseek_v3": ("DeepseekV3ForCausalLM", "deepseek_v3"),
 }
 _DRAFT_VOCABULARY = 32_000
+# Accepted/drafts by position where answers are synthetic: 47 % of the drafted, as published for the flagship.
+_RATES = (0.66, 0.44, 0.31)
 MAX_MODEL_LEN = 4096
 
 
@@ -167,8 +169,12 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
         "drafter": {"model": f"{model}-eagle3", "weight_gb": round(draft_gb, 2)},
         "options": {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.4},
     }
-    # By position, so that a smaller k yields what it would; 47 % accepted/drafted at k = 3.
-    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.66, 0.44, 0.31]}
+
+    def yielding(k: int, **more: object) -> dict[str, Any]:
+        """The head at k, accepted by position, so that a smaller k yields what it would."""
+        options = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": list(_RATES[:k])}
+        return {"speculation": {**spec, "k": k, "options": options, **more}}
+
     data = {
         "schema": 1,
         "name": name,
@@ -211,7 +217,10 @@ def cut_stack(stack: Stack, cut: Mapping[str, Any], machine: Machine, *, name: s
         "variants": {
             "baseline": {"description": "plain decoding"},
             "static3": {"speculation": spec},
-            "eagle3-auto": {"speculation": spec | {"auto": True, "options": rates}},
+            "eagle3-k1": yielding(1),
+            "eagle3-k3": yielding(3),
+            "eagle3-dyn0": yielding(3, schedule=[[1, 127, 0], [128, 128, 3]]),
+            "eagle3-auto": yielding(3, auto=True),
         },
         "campaign": {"variants": ["baseline", "static3"], "concurrency": [1, 4, 16, 64, 128]},
     }  # fmt: skip

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _LOOK = 8
 # A k that promises less than this share of the best one's speed is not tried out again soon.
 _HOPELESS = 0.9
+# A test that promises less than this after so many steps ends there: the rest of it could only cost. Three steps are
+# enough for a median without an outlier, and what they show is compared once more when the steps after them are in.
+_FAR = 0.75
+_EARLY = 3
 # Independent observations below which what is known of a longer draft is hearsay from other traffic.
 _FAINT = 8.0
 _LONGEST_DWELL = 512
@@ -114,7 +118,8 @@ class Controller:
             test.requests += batch
             # A longer draft than the one in force shows acceptance that is not seen otherwise: it has to see enough.
             enough = test.requests >= settings.probe_requests or test.k < band.k
-            if len(test.during) >= settings.test_steps and (enough or self._is_futile(band, test)):
+            whole = len(test.during) >= settings.test_steps and (enough or self._is_below(band, test, _HOPELESS))
+            if whole or (len(test.during) >= _EARLY and self._is_below(band, test, _FAR)):
                 test.settling = True
                 self._follow(band)
             return None
@@ -125,12 +130,12 @@ class Controller:
         band.test = None
         return self._decide(band, test)
 
-    def _is_futile(self, band: Band, test: Test) -> bool:
-        """Whether more tokens could not save the tried k any more."""
+    def _is_below(self, band: Band, test: Test, share: float) -> bool:
+        """Whether the tried k, with all the tokens that it may yield, stays below a share of the speed here."""
         tokens, here = self.acceptance.tokens(test.k), self.acceptance.tokens(band.k)
         if tokens is None or here is None:
             return False
-        return tokens * (1 + 2 * self.acceptance.doubt(test.k)) < _HOPELESS * here * test.ratio()
+        return tokens * (1 + 2 * self.acceptance.doubt(test.k)) < share * here * test.ratio()
 
     def _set_phase(self, band: Band) -> Switch | None:
         if band.steps % _LOOK == 0 and band.since_switch >= band.dwell and (switch := self._decide(band)):

@@ -97,6 +97,17 @@ def test_tests_while_k_0_is_best_lose_no_more_than_about_their_budget() -> None:
     assert engine.run(hopeless, 8000) >= 0.985
 
 
+@pytest.mark.parametrize(("dear", "longest"), [(3.3, 4), (1.5, 9)])
+def test_a_test_that_is_far_from_paying_ends_early_and_one_that_may_pay_does_not(dear: float, longest: int) -> None:
+    traffic = Traffic({0: 1.0, 1: 1.4, 2: 1.45, 3: dear}, acceptance=0.45, batch=32)
+    engine = Engine(settings(0), seed=7, outliers=0.0)
+    engine.run(traffic, 40)
+
+    tried = [i for i, k in enumerate(engine.ks) if k == 3]
+    # A step more than are timed: the first drafts only.
+    assert tried == list(range(tried[0], tried[0] + longest))
+
+
 def test_outliers_do_not_decide() -> None:
     engine = Engine(settings(3), seed=5, outliers=0.1)
     engine.run(PAYS, 2000)
