@@ -48,6 +48,18 @@ def test_only_prompts_that_both_answered_are_compared(overhead: ModuleType) -> N
     assert overhead.slower(plain, {"a": (1, 0.011), "b": (1, 0.022), "d": (1, 5.0)}) == pytest.approx(0.1)
 
 
+def test_engines_side_by_side_are_loaded_there_and_back_and_in_turn_never_both(overhead: ModuleType) -> None:
+    beside = list(overhead.visits(("plain", "held"), [1, 8], 2, in_turn=False))
+    assert beside[:4] == [(1, 0, "held"), (1, 0, "plain"), (1, 0, "plain"), (1, 0, "held")]
+    assert [variant for _, pair, variant in beside if pair == 1][:4] == ["plain", "held", "held", "plain"]
+    in_turn = list(overhead.visits(("plain", "held"), [1, 8], 2, in_turn=True))
+    assert [variant for *_, variant in in_turn] == ["plain"] * 4 + ["held"] * 4
+    for visits in (beside, in_turn):
+        places = [visit[:2] for visit in visits if visit[2] == "plain"]
+        assert sorted(places) == sorted(visit[:2] for visit in visits if visit[2] == "held")
+        assert set(places) == {(1, 0), (1, 1), (8, 0), (8, 1)}
+
+
 @pytest.mark.parametrize(
     ("medians", "spent_s", "kept"),
     [

@@ -159,6 +159,17 @@ def test_a_variant_that_does_not_choose_is_refused(scripts: dict[str, ModuleType
         scripts["phases"].with_arms(find_stack("smollm2-cpu"), "eagle3", [1])
 
 
+def test_synthetic_acceptance_is_that_of_one_drafter_at_every_k(scripts: dict[str, ModuleType]) -> None:
+    told = scripts["phases"].told_to_accept
+    rates = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.6, 0.3, 0.15]}
+    assert told(rates, 1)["synthetic_acceptance_rates"] == [0.6]
+    # The last position's share of the one before it goes on.
+    assert told(rates, 5) == rates | {"synthetic_acceptance_rates": [0.6, 0.3, 0.15, 0.075, 0.0375]}
+    assert told({"draft_sample_method": "greedy"}, 5) == {"draft_sample_method": "greedy"}
+    with pytest.raises(StackError, match="another drafter at each k"):
+        told({"synthetic_acceptance_length": 2.4}, 1)
+
+
 def test_phases_follow_the_stack_and_wrong_ones_are_refused(scripts: dict[str, ModuleType]) -> None:
     def chosen(stack: str, *asked: str) -> list[str]:
         return [str(phase) for phase in scripts["phases"].choose_phases(find_stack(stack), asked)]

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from outrider.predict.acceptance import Acceptance, conditional_of, expected_tokens, parse_acceptance
 from outrider.predict.errors import PredictError
+from outrider.predict.session import reported
+from outrider.stack import find_stack
 
 
 def test_seventy_percent_means_two_different_things() -> None:
@@ -40,3 +42,13 @@ def test_positions_are_added_up_and_continued_by_the_last_ratio() -> None:
 def test_what_cannot_be_is_refused(text: str, told: str) -> None:
     with pytest.raises(PredictError, match=told):
         parse_acceptance(text, 3)
+
+
+def test_rates_that_the_stack_sets_are_what_is_predicted_with() -> None:
+    stack = find_stack("kimi-shape8-h200")
+    said = reported(stack, "eagle3-auto")
+    assert said is not None
+    assert (said.tokens(1), said.tokens(3)) == (pytest.approx(1.66), pytest.approx(2.41))
+    length = reported(stack, "static3")
+    assert length is not None
+    assert length.tokens(3) == pytest.approx(2.4)
