@@ -20,9 +20,9 @@ PLUGIN = "outrider_deferred_pass"
 # takes an H200 1.6 to 3 ms, whether of 128 or of 256 rows (docs/evidence/h200-kimi-k0). CPUs calculate. What is kept is
 # one row a request and step.
 STEPS = {"cpu": 16, "cuda": 64}
-# Rows of one pass at most: some 200 rows are where a GPU's arithmetic takes as long as reading the weights, and beyond
-# that a longer pass is a longer wait and no gain.
-ROWS = 256
+# Rows of one pass at most, by device. From some 200 rows on a GPU calculates longer than it reads weights, but kernels
+# are started once all the same; 1,024 rows keep a pass to a few milliseconds. On CPUs longer passes only delay a step.
+ROWS = {"cpu": 256, "cuda": 1024}
 
 # Below the engine's own logger, so that its handlers and levels hold.
 _LOG = logging.getLogger("vllm.outrider_deferred_pass")
@@ -109,7 +109,7 @@ def _passes(runner: Any, drafter: Any, most_steps: int) -> DeferredPasses | Spec
     from outrider.vllm_ext.deferred_pass.v1 import DeferredPasses  # noqa: PLC0415
     from outrider.vllm_ext.deferred_pass.v2 import SpeculatorPasses  # noqa: PLC0415
 
-    most_tokens = min(ROWS, drafter.max_num_tokens)
+    most_tokens = min(ROWS.get(runner.device.type, ROWS["cpu"]), drafter.max_num_tokens)
     if _is_v1(drafter):
         ids = lambda: runner.input_batch.req_ids  # noqa: E731 - read anew at each step
         return DeferredPasses(drafter.propose, ids, most_steps=most_steps, most_tokens=most_tokens)
