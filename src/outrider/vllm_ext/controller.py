@@ -151,7 +151,7 @@ class Controller:
             return None
         if band.k == 0:
             pilot = self._pilot(band)
-            return pilot if band.steps >= band.due[pilot] else None
+            return pilot if band.steps >= band.due[pilot] else self._overlooked(band)
         if not band.measured(0) or band.steps >= band.due[0]:
             return 0
         due = [k for k in settings.ks[1:] if band.steps >= band.due[k] and k != band.k]
@@ -172,6 +172,19 @@ class Controller:
         settings = self.settings
         promise = self.utility(band, settings.largest_k)
         return settings.largest_k if promise is None or promise > _HOPELESS else settings.ks[1]
+
+    def _overlooked(self, band: Band) -> int | None:
+        """A k that would pay if it cost no more than the next shorter one measured; tried once.
+
+        The longest draft and the shortest may both lose where one between them wins.
+        """
+        for k in self.settings.ks[1:]:
+            shorter, tokens = max((other for other in band.cost if other < k), default=0), self.acceptance.tokens(k)
+            if band.measured(k) or band.steps < band.due[k] or not shorter or tokens is None:
+                continue
+            if tokens / band.cost[shorter] > 1 + self.settings.margin:
+                return k
+        return None
 
     def _best(self, band: Band) -> tuple[int, float]:
         """The k with the highest utility, and it; the smaller of equals."""

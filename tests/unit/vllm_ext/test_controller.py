@@ -97,6 +97,19 @@ def test_tests_while_k_0_is_best_lose_no_more_than_about_their_budget() -> None:
     assert engine.run(hopeless, 8000) >= 0.985
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_from_k_0_it_finds_the_one_that_pays_between_two_that_do_not(seed: int) -> None:
+    engine = Engine(settings(0), seed=seed)
+    engine.run(Traffic({0: 1.0, 1: 1.65, 2: 1.66, 3: 2.6}, acceptance=0.6, batch=8), 1500)
+    assert engine.controller.band_of(8).k == 2
+
+
+def test_from_k_0_it_does_not_try_what_could_not_pay_at_the_shortest_drafts_cost() -> None:
+    engine = Engine(settings(0), seed=9)
+    engine.run(LOSES, 4000)
+    assert 2 not in engine.ks
+
+
 @pytest.mark.parametrize(("dear", "longest"), [(3.3, 4), (1.5, 9)])
 def test_a_test_that_is_far_from_paying_ends_early_and_one_that_may_pay_does_not(dear: float, longest: int) -> None:
     traffic = Traffic({0: 1.0, 1: 1.4, 2: 1.45, 3: dear}, acceptance=0.45, batch=32)
