@@ -78,7 +78,9 @@ def test_with_a_drafter_k_follows_the_traffic_up_and_down_and_greedy_answers_are
     for _ in range(5):  # how many steps it takes depends on how long it had been right
         answers(engine, CHAT, 1, temperature=2.0)
         sampled = metrics(engine)
-        if sampled["outrider_utility_k", "batch=1"] < copied["outrider_utility_k", "batch=1"]:
+        less = sampled["outrider_utility_k", "batch=1"] < copied["outrider_utility_k", "batch=1"]
+        # The first change may come before all that was learnt of copying has faded.
+        if less and sampled["outrider_utility_tokens_per_step", "k=1"] < 1.4:
             break
     assert answers(engine, CHAT, 8) == same[2:]
     together = metrics(engine)
