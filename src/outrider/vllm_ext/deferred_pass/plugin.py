@@ -21,7 +21,7 @@ PLUGIN = "outrider_deferred_pass"
 # one row a request and step.
 STEPS = {"cpu": 16, "cuda": 64}
 # Rows of one pass at most, by device. From some 200 rows on a GPU calculates longer than it reads weights, but kernels
-# are started once all the same; 1,024 rows keep a pass to a few milliseconds. On CPUs longer passes only delay a step.
+# are started once all the same; 1,024 rows were not measured. On CPUs longer passes only delay a step.
 ROWS = {"cpu": 256, "cuda": 1024}
 
 # Below the engine's own logger, so that its handlers and levels hold.
