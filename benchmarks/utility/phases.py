@@ -11,6 +11,9 @@ On a machine whose speed drifts, `--side-by-side` keeps all variants up, one of 
 phase through all of them before the next one: what is compared is then measured within a minute or two. It needs room
 for all of them, and the variant that chooses goes into a further round with what it knows.
 
+A target of dummy weights accepts nothing by itself. Where the stack's variants accept synthetically, a phase may say
+what: `random-64@8~0.55/0.3/0.17`, the share of drafts accepted up to each position.
+
 Each phase of each variant is one line of the file, written when it ends. A run that was stopped goes on with the
 variant that it was at (side by side: with the round); ask for more `--rounds` to repeat a finished one. Ends with 0 if
 every promise is kept, with 1 if one is missed or a variant failed, with 2 if it was called wrongly.
@@ -29,9 +32,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from targets import Outcome, doubts, learning
-from traffic import Pace, Phase, run_phase, utility_state
+from traffic import Pace, Phase, accept, run_phase, utility_state
 
 from outrider.campaign.engines import Engines
+from outrider.engine.vllm_workers import ASKABLE
 from outrider.errors import OutriderError, StackError
 from outrider.predict.acceptance import Acceptance
 from outrider.runtime.local import LocalRuntime
@@ -57,7 +61,8 @@ def choose_phases(stack: Stack, asked: Sequence[str]) -> list[Phase]:
     """The phases asked for, else those of the promise, with 128 users as well where the stack takes them.
 
     Raises:
-        ValueError: a phase is wrong, or has more users than the stack's largest batch.
+        ValueError: a phase is wrong, or has more users than the stack's largest batch, or only some say what is
+            accepted.
     """
     most = stack.memory.max_num_seqs or 0
     last = LONG_ON_CPUS if stack.engine.build == "cpu" else PHASES[-1]
@@ -65,25 +70,33 @@ def choose_phases(stack: Stack, asked: Sequence[str]) -> list[Phase]:
     phases = [Phase.parse(text) for text in asked or usual]
     if large := [str(phase) for phase in phases if phase.users > most]:
         raise ValueError(f"{', '.join(large)}: stack {stack.name} takes {most} users (memory.max_num_seqs)")
+    silent = [str(phase) for phase in phases if not phase.rates]
+    if 0 < len(silent) < len(phases):
+        raise ValueError(f"{', '.join(silent)}: say for every phase what is accepted, or for none")
     return phases
 
 
-def with_arms(stack: Stack, auto: str, ks: Sequence[int]) -> Stack:
+def with_arms(stack: Stack, auto: str, ks: Sequence[int], *, told: bool = False) -> Stack:
     """The stack with what is compared and nothing else: baseline, `k1`, `k3`, ..., and the variant that chooses.
 
-    The latter may choose every k that stands beside it as a static one.
+    The latter may choose every k that stands beside it as a static one. Where phases say what is accepted, engines can
+    be `told`.
 
     Raises:
-        StackError: the variant is not there, or does not choose.
+        StackError: the variant is not there, or does not choose, or cannot be told what to accept.
     """
     chooser = stack.variant(auto)
     spec = chooser.speculation
     if spec is None or not spec.auto:
         raise StackError(f"variant {auto} of stack {stack.name} has no `auto: true`", next_step="name one that has")
 
+    if told and "synthetic_acceptance_rates" not in spec.options:
+        raise StackError(f"variant {auto} accepts what its target does", next_step="leave rates out of the phases")
+    env = {**chooser.env, **(ASKABLE if told else {})}
+
     def at(k: int, **more: Any) -> Variant:
         changes = {"k": k, "options": told_to_accept(spec.options, k), **more}
-        return chooser.model_copy(update={"speculation": spec.model_copy(update=changes)})
+        return chooser.model_copy(update={"env": env, "speculation": spec.model_copy(update=changes)})
 
     static = {f"k{k}": at(k, auto=False, schedule=None) for k in ks}
     largest, most = max(ks), stack.memory.max_num_seqs or 1
@@ -288,6 +301,9 @@ class Run:
         facts = {
             name: getattr(served.facts, name) for name in ("version", "model_runner", "graph_mode", "attention_backend")
         }
+        spec = self._stack.variant(arm).speculation
+        if phase.rates and spec is not None:
+            accept(url, phase, spec.k)
         # Other salts in other rounds: an engine that stays up would find the prompts of the round before in its cache.
         row = run_phase(self._stack, url, phase, self._pace, seed=index, salt=str(number))
         row = {"round": number, "arm": arm, **row, "engine": facts}
@@ -332,7 +348,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--stack", default="smollm2-cpu", help="name or file")
     parser.add_argument("--auto", default="eagle3-auto", help="its variant that chooses k")
     parser.add_argument("--static-k", type=int, nargs="+", default=[1, 3, 5], help="fixed k that stand beside it")
-    parser.add_argument("--phases", nargs="+", default=[], help=f"WORKLOAD@USERS ...; {' '.join(PHASES)} and more")
+    usual = " ".join(PHASES)
+    parser.add_argument("--phases", nargs="+", default=[], help=f"WORKLOAD@USERS[~RATES] ...; {usual} and more")
     parser.add_argument("--phase-seconds", type=float, default=10.0, help="measured time of a phase")
     parser.add_argument("--side-by-side", action="store_true", help="all variants up, one loaded at a time")
     parser.add_argument("--rounds", type=int, default=1, help="how often all of it is done")
@@ -358,7 +375,7 @@ def main() -> None:
         pace = Pace(
             asked.phase_seconds, asked.max_tokens or (512 if gpu else 128), asked.stream_interval or (16 if gpu else 1)
         )
-        compared = with_arms(stack, asked.auto, sorted(set(asked.static_k)))
+        compared = with_arms(stack, asked.auto, sorted(set(asked.static_k)), told=bool(phases[0].rates))
         arms = list(compared.variants)
         header = {
             "schema": SCHEMA, "stack": stack.name, "stack_digest": compared.digest(), "arms": arms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from outrider.errors import LoadError
 from outrider.load import LoadPlan, run_load
 from outrider.load.outcome import Outcome
 from outrider.load.workloads import is_workload
+from outrider.predict.acceptance import Acceptance
 
 if TYPE_CHECKING:
     from outrider.load.result import RequestRecord
@@ -22,10 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A workload and how many users send it; written `chat@8`."""
+    """A workload and how many users send it; written `chat@8`.
+
+    Attributes:
+        workload: its name.
+        users: at once.
+        rates: what is accepted of their drafts, by position and counted from the first; for engines under synthetic
+            acceptance, whose own text says nothing. Written `random-64@8~0.6/0.4/0.3`. Empty: as the variant says.
+    """
 
     workload: str
     users: int
+    rates: tuple[float, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -33,16 +43,27 @@ class Phase:
 
         Raises:
             ValueError: it is not of that form, or there is no such workload.
+            PredictError: a rate is outside 0-1 or larger than the one before.
         """
-        workload, _, users = text.partition("@")
+        traffic, _, accepted = text.partition("~")
+        rates = Acceptance.of_positions(_numbers(accepted), text).positions if accepted else ()
+        workload, _, users = traffic.partition("@")
         if not users.isdigit() or not int(users):
             raise ValueError(f"{text!r}: a phase is WORKLOAD@USERS, such as chat@8")
         if not is_workload(workload):
             raise ValueError(f"{text!r}: there is no workload {workload!r} (docs/workloads.md)")
-        return cls(workload, int(users))
+        return cls(workload, int(users), rates)
 
     def __str__(self) -> str:
-        return f"{self.workload}@{self.users}"
+        accepted = "/".join(map(str, self.rates))
+        return f"{self.workload}@{self.users}{accepted and f'~{accepted}'}"
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(word) for word in text.split("/")]
+    except ValueError:
+        raise ValueError(f"{text!r}: rates are numbers from 0 to 1, such as 0.6/0.4/0.3") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +81,24 @@ class Pace:
     seconds: float
     max_tokens: int
     stream_interval: int
+
+
+def accept(url: str, phase: Phase, k: int) -> None:
+    """Have an engine that may draft k tokens accept what a phase says from now on.
+
+    Raises:
+        LoadError: it does not do so.
+    """
+    known = Acceptance.of_positions(phase.rates, str(phase))
+    rates = [round(known.tokens(n + 1) - known.tokens(n), 4) for n in range(k)]
+    asked = {"method": "accept_synthetically", "args": [json.dumps(rates)]}
+    answer = httpx.post(f"{url}/collective_rpc", json=asked, timeout=60)
+    if answer.is_error:
+        raise LoadError(
+            f"the engine does not accept what phase {phase} says",
+            evidence=f"{answer.status_code}: {answer.text[:300]}",
+            next_step="its log says why; its variant needs rejection_sample_method: synthetic",
+        )
 
 
 def run_phase(stack: Stack, url: str, phase: Phase, pace: Pace, *, seed: int, salt: str = "") -> dict[str, Any]:

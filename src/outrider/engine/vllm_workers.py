@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from outrider.stack.schema import Speculation, Variant
 
 EXTENSION = "outrider.vllm_ext.worker.WorkerExtension"
+# Opens the endpoint by which workers can be asked for what the class offers; for measurements on loopback only.
+ASKABLE = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 def flags(variant: Variant) -> list[str]:
     """The class, where a variant needs something of it."""
-    needed = variant.expert_budget is not None or _defers(variant.speculation)
+    needed = variant.expert_budget is not None or _defers(variant.speculation) or _askable(variant)
     return ["--worker-extension-cls", EXTENSION] if needed else []
 
 
 def environment(variant: Variant, build: str) -> dict[str, str]:
     """Passes of the drafter are put off where k may be 0, as many as pays on the engine's build (`cpu`, `cuda`)."""
-    return {VARIABLE: str(STEPS[build])} | importable() if _defers(variant.speculation) else {}
+    if _defers(variant.speculation):
+        return {VARIABLE: str(STEPS[build])} | importable()
+    return importable() if _askable(variant) else {}
 
 
 def importable() -> dict[str, str]:
@@ -35,6 +39,10 @@ def importable() -> dict[str, str]:
     if os.environ.get("OUTRIDER_ENGINE_PYTHON") and sources.name == "src":
         return {"PYTHONPATH": str(sources)}
     return {}
+
+
+def _askable(variant: Variant) -> bool:
+    return ASKABLE.items() <= variant.env.items()
 
 
 def _defers(spec: Speculation | None) -> bool:

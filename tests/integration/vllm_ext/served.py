@@ -99,5 +99,5 @@ def metrics(engine: LocalRunning) -> dict[tuple[str, ...], float]:
         (sample.name, *(f"{name}={sample.labels[name]}" for name in kept if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name.startswith(("outrider_utility_", "vllm:spec_decode_num_draft"))
+        if sample.name.startswith(("outrider_utility_", "vllm:spec_decode_num_"))
     }

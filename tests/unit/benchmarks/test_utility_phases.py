@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "benchmarks" / "utility"
-STATIC, AUTO = ["baseline", "k1", "k3"], "eagle3-auto"
+BASELINE, STATIC, AUTO = "baseline", ["baseline", "k1", "k3"], "eagle3-auto"
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +179,48 @@ def test_phases_follow_the_stack_and_wrong_ones_are_refused(scripts: dict[str, M
     for asked, cause in (("chat@0", "WORKLOAD@USERS"), ("caht@8", "no workload 'caht'"), ("chat@64", "takes 32 users")):
         with pytest.raises(ValueError, match=cause):
             chosen("smollm2-cpu", asked)
+    told = ["random-64@8~0.5/0.25", "chat@1~1.0"]
+    assert chosen("smollm2-cpu", *told) == told
+    with pytest.raises(ValueError, match=r"chat@1: say for every phase what is accepted, or for none"):
+        chosen("smollm2-cpu", told[0], "chat@1")
+    with pytest.raises(ValueError, match=r"'0.5,0.25': rates are numbers"):
+        chosen("smollm2-cpu", "chat@8~0.5,0.25")
+    with pytest.raises(OutriderError, match="acceptance"):
+        chosen("smollm2-cpu", "chat@8~0.5/0.75")
+
+
+def test_engines_are_told_what_each_phase_accepts(
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases, traffic = scripts["phases"], scripts["traffic"]
+    fakes, told = Fakes(phases, monkeypatch), list[tuple[str, str, int]]()
+    monkeypatch.setattr(phases, "accept", lambda url, phase, k: told.append((url, str(phase), k)))
+    stack = phases.with_arms(find_stack("kimi-shape8-h200"), AUTO, [1, 3], told=True)
+    wanted = [traffic.Phase.parse("random-64@1~0.8/0.6/0.5"), traffic.Phase.parse("random-64@8~0.3/0.1/0.05")]
+    store = phases.Store(tmp_path / "p.jsonl", {"schema": 1, "phases": [str(phase) for phase in wanted]})
+    assert phases.Run(stack, store, wanted, traffic.Pace(1.0, 8, 1), tmp_path / "p.log").one_after_the_other(1) == []
+    assert told == [(arm, str(phase), k) for arm, k in (("k1", 1), ("k3", 3), (AUTO, 3)) for phase in wanted]
+    assert len(fakes.order) == 8
+
+    for variant in stack.variants:
+        made = adapter("vllm").launch(stack, variant, host="h", port=1, model_dir=None, drafter_dir=None)
+        assert ("VLLM_SERVER_DEV_MODE" in made.env) == ("--worker-extension-cls" in made.argv) == (variant != BASELINE)
+    with pytest.raises(StackError, match="accepts what its target does"):
+        phases.with_arms(find_stack("smollm2-cpu"), AUTO, [1], told=True)
+
+
+def test_what_an_engine_is_told_reaches_each_of_its_positions(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic, sent = scripts["traffic"], list[Any]()
+    answer = SimpleNamespace(is_error=False)
+    monkeypatch.setattr(traffic.httpx, "post", lambda url, json, **_: sent.append((url, json)) or answer)
+    traffic.accept("http://e", traffic.Phase.parse("chat@1~0.8/0.4"), 3)
+    traffic.accept("http://e", traffic.Phase.parse("chat@1~0.8/0.4"), 1)
+    assert sent == [
+        ("http://e/collective_rpc", {"method": "accept_synthetically", "args": [text]})
+        for text in ("[0.8, 0.4, 0.2]", "[0.8]")
+    ]
 
 
 class Fakes:

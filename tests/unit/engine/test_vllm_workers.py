@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from outrider.engine import adapter
-from outrider.engine.vllm_workers import EXTENSION
+from outrider.engine.vllm_workers import ASKABLE, EXTENSION
 from outrider.stack import find_stack, stack_from_text
 from outrider.stack.loader import stacks_dir
 from outrider.vllm_ext.deferred_pass.plugin import PLUGIN, STEPS, VARIABLE, DeferredPassError, register
@@ -46,6 +46,16 @@ def test_passes_are_put_off_where_k_may_be_0(variant: str, speculation: dict[str
     assert env.get(VARIABLE) == (str(STEPS["cpu"]) if put_off else None)
     assert ("--worker-extension-cls" in argv) == put_off
     assert not put_off or argv[argv.index("--worker-extension-cls") + 1] == EXTENSION
+
+
+def test_workers_can_be_asked_where_a_variant_opens_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTRIDER_ENGINE_PYTHON", "/engine/python")
+    stack = find_stack(EMBEDDED)
+    opened = {"baseline": stack.variant("baseline").model_copy(update={"env": ASKABLE})}
+    stack = stack.model_copy(update={"variants": opened})
+    made = adapter("vllm").launch(stack, "baseline", host="127.0.0.1", port=80, model_dir=None, drafter_dir=None)
+    assert made.argv[made.argv.index("--worker-extension-cls") + 1] == EXTENSION
+    assert made.env["PYTHONPATH"].endswith("/src")
 
 
 def test_a_variant_can_say_otherwise() -> None:
