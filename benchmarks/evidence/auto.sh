@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A variant that chooses k while it runs, beside each static k through changing traffic, and what choosing costs.
-# Usage: benchmarks/evidence/auto.sh [phases|overhead|all]                          (make evidence-auto)
+# Usage: benchmarks/evidence/auto.sh [phases|overhead|deferred|all]                 (make evidence-auto)
 # STACK names the stack; `smollm2-cpu` needs two quiet cores. ROUNDS and SECONDS_A_PHASE say how much is measured, PHASES
 # and STATIC_K on which traffic and beside which k; SIDE_BY_SIDE=yes keeps all variants up. For what choosing costs, USERS and
 # WORKLOAD say on which traffic; IN_TURN=yes has one engine at a time, where two do not fit.
@@ -33,8 +33,19 @@ overhead() {
   cat "$RESULTS/$RUN/overhead.md"
 }
 
+# Whether a trained drafter is as good after passes that were put off; rounding as the engine rounds, and none.
+deferred() {
+  part "a drafter after k = 0"
+  mkdir -p "$RESULTS/$RUN"
+  # shellcheck disable=SC2086 # words
+  for precision in "" "--float32 --eager"; do
+    "$PYTHON" "$HERE/deferred_pass.py" --stack "$STACK" $precision >"$RESULTS/$RUN/deferred${precision:+-float32}.md" || test $? -eq 1
+    cat "$RESULTS/$RUN/deferred${precision:+-float32}.md"
+  done
+}
+
 case ${1:-all} in
-  all) phases && overhead ;;
-  phases | overhead) "$1" ;;
+  all) phases && overhead && deferred ;;
+  phases | overhead | deferred) "$1" ;;
   *) echo "no part $1" >&2; exit 2 ;;
 esac

@@ -81,9 +81,7 @@ def accepted(engine: LocalRunning) -> tuple[float, float]:
     return took, drafted
 
 
-def test_what_is_accepted_is_what_the_phase_says(
-    engine: LocalRunning, scripts: tuple[ModuleType, ModuleType]
-) -> None:
+def test_what_is_accepted_is_what_the_phase_says(engine: LocalRunning, scripts: tuple[ModuleType, ModuleType]) -> None:
     traffic = scripts[1]
     traffic.accept(engine.url, traffic.Phase.parse("chat@1~1/1/1"), 2)
     took, drafted = accepted(engine)
