@@ -37,7 +37,7 @@ def child(asked: dict[str, Any]) -> None:
     from outrider.vllm_ext.deferred_pass.policy import Deferred  # noqa: PLC0415
 
     if asked["way"] == "forgotten":
-        Deferred.catch_up = Deferred.forget  # type: ignore[method-assign,assignment]
+        Deferred.catch_up = Deferred.forget  # type: ignore[method-assign]
     llm = LLM(**asked["engine"])
     # One request more than is drafted for, and it ends first.
     lengths = [asked["plain"], *(asked["plain"] + asked["drafted"] for _ in asked["prompts"][1:])]
