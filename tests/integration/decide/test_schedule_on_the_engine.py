@@ -30,7 +30,10 @@ class Quiet(Watcher):
 def test_a_schedule_switches_at_its_edge_and_keeps_up_with_static_variants(own_dirs: Path, smollm2_dir: Path) -> None:
     text = overlay_text(find_stack("smollm2-cpu"), "tuned", {"dynamic": ("ngram", ((1, 1, 3), (2, 32, 0)), "")}, [])
     stack = load_stack(write_overlay(own_dirs / "tuned.yaml", text))
-    plan = CampaignPlan.for_stack(stack, workloads=["edit"], concurrency=[1, 4], repeats=1, requests=6, max_tokens=48)
+    plan = CampaignPlan.for_stack(
+        stack, variants=["baseline", "ngram", "dynamic"], workloads=["edit"], concurrency=[1, 4], repeats=1, requests=6,
+        max_tokens=48,
+    )  # fmt: skip
     store = RunStore(own_dirs / "run")
 
     outcome = run_campaign(stack, plan, store, LocalRuntime(own_dirs / "state"), Quiet())
