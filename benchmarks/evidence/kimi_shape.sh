@@ -105,8 +105,6 @@ client() {
 # As extraction, chat, code and long prose differ: what is accepted is set, not measured (accepted/drafted at k=3: 73, 34, 54, 18 %).
 TRAFFIC="random-64@1~0.85/0.72/0.62 random-64@8~0.55/0.3/0.17 random-64@32~0.72/0.52/0.38 random-1024@32~0.36/0.13/0.05"
 
-# With VLLM_USE_V2_MODEL_RUNNER=0 or OUTRIDER_DEFERRED_PASS_V2=1 the drafter's passes are put off at k = 0; RUN tells the
-# runs apart.
 auto() {
   part "a variant that chooses k as users come and go, on one GPU${RANKS:+, its part of $RANKS}"
   eight_or_part

@@ -24,7 +24,7 @@ from outrider.errors import OutriderError
 from outrider.load.workloads import load_workload
 from outrider.model_store import locate
 from outrider.stack import find_stack
-from outrider.vllm_ext.deferred_pass.plugin import STEPS, V2_VARIABLE, VARIABLE
+from outrider.vllm_ext.deferred_pass.plugin import STEPS, VARIABLE
 
 WAYS = ("engine", "deferred", "forgotten")
 WORSE = 0.005
@@ -79,7 +79,7 @@ def run(asked: dict[str, Any], build: str) -> tuple[dict[str, float], list[float
     Raises:
         OutriderError: the engine gave no result, with the end of its log.
     """
-    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", V2_VARIABLE: "1"}
+    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
     env["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     env[VARIABLE] = "" if asked["way"] == "engine" else str(STEPS[build])
     command = [engine_python(), __file__, "--child", json.dumps(asked)]

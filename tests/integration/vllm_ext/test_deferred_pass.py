@@ -41,7 +41,7 @@ def served(smollm2_dir: Path) -> Callable[[str, str], dict[str, Any]]:
         # come before the first step.
         env = {
             **os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2")), "OUTRIDER_DEFERRED_PASS_V2": "1",
+            "VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2")),
             **(environment() if runner == "v2" else {}),
         }  # fmt: skip
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [env.get("PYTHONPATH")])])

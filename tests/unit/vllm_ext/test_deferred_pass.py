@@ -382,15 +382,13 @@ def v2_worker(**unlike: Any) -> Any:
 
 
 @pytest.mark.parametrize("unlike", [{"method": "mtp"}, {"advance_draft_positions": False}])
-def test_a_speculator_of_another_kind_is_left_alone(unlike: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUTRIDER_DEFERRED_PASS_V2", "1")
+def test_a_speculator_of_another_kind_is_left_alone(unlike: dict[str, Any]) -> None:
     assert attach(v2_worker(), 16)
     assert not attach(v2_worker(**unlike), 16)
 
 
 @pytest.mark.parametrize(("device", "rows"), [("cpu", 256), ("cuda", 1024), ("xpu", 256)])
-def test_a_pass_is_as_long_as_pays_on_its_device(device: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUTRIDER_DEFERRED_PASS_V2", "1")
+def test_a_pass_is_as_long_as_pays_on_its_device(device: str, rows: int) -> None:
     for made in (v2_worker(max_num_tokens=8192), worker(max_num_tokens=8192)):
         made.model_runner.device.type = device
         assert attach(made, 16)
@@ -398,9 +396,3 @@ def test_a_pass_is_as_long_as_pays_on_its_device(device: str, rows: int, monkeyp
     small = v2_worker(max_num_tokens=64)
     assert attach(small, 16)
     assert small.outrider_deferred_passes._most_tokens == 64
-
-
-def test_on_the_v2_runner_it_has_to_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("WARNING", "vllm.outrider_deferred_pass"):
-        assert not attach(v2_worker(), 16)
-    assert "OUTRIDER_DEFERRED_PASS_V2=1 switches it on" in caplog.text

