@@ -13,7 +13,7 @@ from outrider.preflight.checks.budget import check_budget
 from outrider.preflight.checks.case import Case
 from outrider.preflight.checks.drafter import check_drafter
 from outrider.preflight.checks.files import check_files
-from outrider.preflight.checks.flags import check_flags
+from outrider.preflight.checks.flags import check_endpoints, check_flags
 from outrider.preflight.checks.graphs import check_graphs
 from outrider.preflight.checks.node import check_node
 from outrider.preflight.checks.other_engine import check_other_engine
@@ -128,6 +128,7 @@ def _findings(case: Case) -> list[Finding]:
     found_here = [
         *check_target(case),
         *check_flags(case),
+        *check_endpoints(case),
         *check_tokenizer(case),
         *check_drafter(case),
         *speculation(case),

@@ -136,6 +136,12 @@ def test_a_flag_may_be_switched_off_or_cut_short_where_that_leaves_one_meaning(t
     assert [f.code for f in check(tmp_path, flags=unclear).findings if f.code == "TARGET020"] == ["TARGET020"]
 
 
+@pytest.mark.parametrize(("value", "open_"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_endpoints_that_no_key_guards_are_refused(tmp_path: Path, value: str, open_: bool) -> None:
+    found = [f for f in check(tmp_path, env={"VLLM_SERVER_DEV_MODE": value}).findings if f.code == "TARGET021"]
+    assert [(f.where.rpartition(".")[2], f.evidence) for f in found] == [("VLLM_SERVER_DEV_MODE", value)] * open_
+
+
 def test_nearest_parser_is_named(tmp_path: Path) -> None:
     report = check(tmp_path, flags={"reasoning-parser": "kimi-k2"})
     assert "did you mean 'kimi_k2'?" in next(f.evidence for f in report.findings if f.code == "TARGET013")

@@ -150,4 +150,13 @@ TARGET = (
         "and go between versions, and copied commands keep the old ones.",
         "Correct or remove the flag in the stack; the evidence names the nearest one.",
     ),
+    Kind(
+        "TARGET021",
+        "error",
+        "development endpoints are open",
+        "With VLLM_SERVER_DEV_MODE=1 the engine also answers /collective_rpc, /sleep, /server_info and others, by "
+        "which whoever reaches its port calls methods of its workers, puts it to sleep or reads its settings. The API "
+        "key does not guard them.",
+        "Take the variable out of the stack; benchmarks that need it set it themselves, on loopback.",
+    ),
 )

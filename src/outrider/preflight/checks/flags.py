@@ -1,4 +1,4 @@
-"""Flags of the stack against the command line of the pinned engine."""
+"""Flags and variables of the stack against the pinned engine."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def check_flags(case: Case) -> list[Finding]:
         for flag in flags
         if not _known(flag, case.table)
     ]
+
+
+def check_endpoints(case: Case) -> list[Finding]:
+    """A finding where the engine would open endpoints that no key guards."""
+    value = case.env.get("VLLM_SERVER_DEV_MODE", "0")
+    # The engine reads it as a number; anything else ends its start.
+    if value.strip() in {"", "0"}:
+        return []
+    return [found("TARGET021", case.place("env.VLLM_SERVER_DEV_MODE"), value)]
 
 
 def _known(flag: str, table: EngineTable) -> bool:
