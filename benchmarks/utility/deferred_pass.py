@@ -43,7 +43,7 @@ def child(asked: dict[str, Any]) -> None:
     lengths = [asked["plain"], *(asked["plain"] + asked["drafted"] for _ in asked["prompts"][1:])]
     sampling = [SamplingParams(temperature=0, max_tokens=length, ignore_eos=True) for length in lengths]
     outputs = llm.chat(asked["prompts"], sampling, use_tqdm=False)
-    found = {m.name: getattr(m, "value", None) or getattr(m, "values", None) for m in llm.get_metrics()}
+    found = {m.name: getattr(m, "value", getattr(m, "values", None)) for m in llm.get_metrics()}
     counters = {name: found[f"vllm:spec_decode_num_{name}"] for name in ("drafts", "draft_tokens", "accepted_tokens")}
     answers = [list(output.outputs[0].token_ids) for output in outputs]
     counts = llm.collective_rpc("deferred_pass_counts")[0] if asked["way"] != "engine" else (0, 0)
