@@ -78,9 +78,7 @@ def test_with_a_drafter_k_follows_the_traffic_up_and_down_and_greedy_answers_are
     for _ in range(5):  # how many steps it takes depends on how long it had been right
         answers(engine, CHAT, 1, temperature=2.0)
         sampled = metrics(engine)
-        less = sampled["outrider_utility_k", "batch=1"] < copied["outrider_utility_k", "batch=1"]
-        # The first change may come before all that was learnt of copying has faded.
-        if less and sampled["outrider_utility_tokens_per_step", "k=1"] < 1.4:
+        if sampled["outrider_utility_k", "batch=1"] < copied["outrider_utility_k", "batch=1"]:
             break
     assert answers(engine, CHAT, 8) == same[2:]
     together = metrics(engine)
@@ -92,7 +90,9 @@ def test_with_a_drafter_k_follows_the_traffic_up_and_down_and_greedy_answers_are
     assert copied["outrider_utility_tokens_per_step", "k=3"] > 1.5
     assert sampled[force] < copied[force], "in the same band, after the traffic changed"
     assert sampled[changes] > copied[changes] >= 1
-    assert sampled["outrider_utility_tokens_per_step", "k=1"] < 1.4
+    # Not all that was learnt of copying has faded when k falls, and what is drafted no more is not learnt anew.
+    tokens = ("outrider_utility_tokens_per_step", "k=1")
+    assert sampled[tokens] < copied[tokens] - 0.1
     assert any("utility: batch 1: k 0 -> " in line for line in log)
     assert any(f"utility: batch 1: k {copied[force]:.0f} -> " in line for line in log)
     assert together["outrider_utility_exported",] == 1
