@@ -108,8 +108,8 @@ TRAFFIC="random-64@1~0.85/0.72/0.62 random-64@8~0.55/0.3/0.17 random-64@32~0.72/
 auto() {
   part "a variant that chooses k as users come and go, on one GPU${RANKS:+, its part of $RANKS}"
   eight_or_part
-  STACK=$STACK RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-12} \
-    PHASES=${PHASES:-$TRAFFIC} STATIC_K=${STATIC_K:-1 3} \
+  STACK=$STACK RUN=${RUN:-h200-kimi-auto} SECONDS_A_PHASE=${SECONDS_A_PHASE:-16} \
+    PHASES=${PHASES:-$TRAFFIC} STATIC_K=${STATIC_K:-1 3 5} \
     "$(dirname "$0")/auto.sh" phases
 }
 
